@@ -24,6 +24,8 @@ pub(crate) enum Exit {
     Usage,
     /// The output could not be written.
     Output,
+    /// A library has panicked.
+    Internal,
     /// A system call failed unexpectedly.
     System,
     /// The command cannot be executed.
@@ -42,6 +44,7 @@ impl Exit {
             Self::Interrupted(signal) => Self::from(signal).code(),
             Self::Usage => 64,
             Self::Unreachable => 69,
+            Self::Internal => 70,
             Self::System => 71,
             Self::Output => 74,
             Self::Busy => 75,
@@ -64,6 +67,7 @@ impl Exit {
             Self::Unreachable => "unreachable",
             Self::Usage => "usage",
             Self::Output => "output",
+            Self::Internal => "internal",
             Self::System => "system",
             Self::NotExecutable => "not_executable",
             Self::NotFound => "not_found",
@@ -90,6 +94,7 @@ Exit status:
   64     usage: an argument cannot be used
   69     unreachable: the state of the lock is unknown, or too few replicas
          confirmed it
+  70     a bug, which stderr names
   71     a system call failed
   75     busy: another client holds the lock (-n, -w; -E sets another code)
   76     the lock was lost or --max-hold was reached, and the command was
@@ -106,6 +111,7 @@ Exit status:
   64     usage: an argument cannot be used
   69     unreachable: the state of the lock is unknown, or too few replicas
          confirmed the leadership
+  70     a bug, which stderr names
   71     a system call failed
   74     the output could not be written
   75     busy: another candidate leads (-n, -w)
@@ -120,6 +126,7 @@ Exit status:
   0      success; for `status` and `wait`: the lock is free
   64     usage: an argument cannot be used, or `break` needs another option
   69     unreachable: the state of the lock is unknown
+  70     a bug, which stderr names
   71     a system call failed
   74     the output could not be written
   75     busy: another client holds the lock
@@ -144,6 +151,7 @@ mod tests {
         for exit in [
             Exit::Usage,
             Exit::Unreachable,
+            Exit::Internal,
             Exit::System,
             Exit::Output,
             Exit::Busy,

@@ -72,6 +72,7 @@ fn exit_and_advice(error: &Error) -> (Exit, &'static str) {
             Exit::Unreachable,
             "; `fencelock doctor` shows the number of replicas, and acks= in the URL sets how many must confirm",
         ),
+        Error::Unreachable { cause, .. } if cause.is_panic() => (Exit::Internal, "; please report it"),
         Error::Unreachable { .. } => (Exit::Unreachable, "; run `fencelock doctor` for details"),
         _ => (Exit::System, ""),
     }

@@ -44,14 +44,16 @@ pub enum Fault {
     /// The server cannot store these locks: a node of a Redis Cluster without a URL of the cluster, a missing database,
     /// another protocol. A retry does not help, and the detail names the remedy.
     Unsupported,
+    /// A library has panicked: a bug, or a setting that it does not accept. A retry does not help.
+    Panicked,
     /// Any other error; see the detail.
     Other,
 }
 
 impl Fault {
-    /// Whether a retry does not help: `Denied`, `Unopened`, `Misconfigured`, `Unsupported`.
+    /// Whether a retry does not help: `Denied`, `Unopened`, `Misconfigured`, `Unsupported`, `Panicked`.
     pub const fn is_permanent(self) -> bool {
-        matches!(self, Self::Denied | Self::Unopened | Self::Misconfigured | Self::Unsupported)
+        matches!(self, Self::Denied | Self::Unopened | Self::Misconfigured | Self::Unsupported | Self::Panicked)
     }
 
     /// Whether the node answered that it refuses: nothing was executed.
@@ -80,6 +82,7 @@ impl Fault {
             Self::Quarantined => "in quarantine",
             Self::Misconfigured => "configured differently",
             Self::Unsupported => "cannot hold these locks",
+            Self::Panicked => "a library has panicked",
             Self::Other => "failed",
         }
     }
@@ -209,6 +212,11 @@ impl Unknown {
     /// Whether a lock file or its directory cannot be opened, so that the state of the lock is unknown.
     pub fn is_unopened(&self) -> bool {
         self.nodes.iter().any(|node| node.fault == Fault::Unopened)
+    }
+
+    /// Whether a library has panicked, so that the state of the lock is unknown.
+    pub fn is_panic(&self) -> bool {
+        self.nodes.iter().any(|node| node.fault == Fault::Panicked)
     }
 
     /// Whether a node refuses credentials that it accepted before.

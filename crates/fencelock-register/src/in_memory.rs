@@ -103,7 +103,7 @@ impl Register for MemoryRegister {
         Box::pin(async move {
             let (mut registers, date) = (self.lock(), self.date());
             if registers.get(key).map(|content| version(&content.bytes)) != *expect {
-                return Ok(WriteReply::Refused);
+                return Ok(WriteReply::Refused { why: String::new() });
             }
             let version = version(&bytes);
             registers.insert(key.clone(), Content { bytes, modified: date });

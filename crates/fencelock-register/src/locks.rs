@@ -6,12 +6,12 @@ use fencelock_core::register::{
 use fencelock_core::{
     Acquire, Admin, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply,
     ClearCompletion, Clock, Completion, CompletionRead, Completions, Event, Eviction, Fault, Finding, HolderId,
-    Holding, Intent, Key, Listener, Listeners, Release, Renew, Renewal, RetryPlan, ServerReport, Trial, Tried, Unknown,
-    WriteCompletion, hash_slot,
+    Holding, Intent, Key, Listener, Listeners, Moment, Release, Renew, Renewal, RetryPlan, Sent, ServerReport, Trial,
+    Tried, Unknown, WriteCompletion, hash_slot,
 };
 use futures_util::{StreamExt, stream};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Locks on a [`Register`]: one record for each key.
@@ -25,6 +25,8 @@ pub struct RegisterLocks {
     /// The shortest one, and one that leaves room for slow answers.
     ttls: Option<(Duration, Duration)>,
     known: Mutex<Known>,
+    /// One call proves the store, and others wait for it.
+    proving: futures_util::lock::Mutex<()>,
     listeners: Listeners,
 }
 
@@ -32,6 +34,7 @@ pub struct RegisterLocks {
 #[derive(Debug)]
 struct Known {
     clock: StoreClock,
+    proved: Option<Moment>,
     keys: HashMap<Key, Memory>,
 }
 
@@ -56,18 +59,19 @@ impl RegisterLocks {
 
     /// Locks on this store, with the default [`Settings`].
     pub fn new(register: Arc<dyn Register>) -> Self {
-        let known = Known { clock: StoreClock::new(Settings::default()), keys: HashMap::new() };
+        let known = Known { clock: StoreClock::new(Settings::default()), proved: None, keys: HashMap::new() };
         let (first, longest) = Self::POLLS;
         let polls = RetryPlan::new(first, longest);
         let (clock, known) = (Arc::new(BootClock), Mutex::new(known));
-        Self { register, clock, polls, ttls: None, known, listeners: Listeners::default() }
+        let (proving, listeners) = (futures_util::lock::Mutex::default(), Listeners::default());
+        Self { register, clock, polls, ttls: None, known, proving, listeners }
     }
 
     /// The same with other assumptions on the clocks of the store. All clients must agree on them.
     #[must_use]
     pub fn with_settings(self, settings: Settings) -> Self {
-        let known = Known { clock: StoreClock::new(settings), keys: HashMap::new() };
-        Self { known: Mutex::new(known), ..self }
+        self.known().clock = StoreClock::new(settings);
+        self
     }
 
     /// The same with another clock of this client.
@@ -94,29 +98,58 @@ impl RegisterLocks {
     }
 
     /// Drives a call to its answer. What it leaves if it is dropped is in the memory of its key.
-    async fn run<O: Operation + Send>(&self, key: &Key, operation: O) -> Result<O::Output, Unknown>
-    where
-        O::Output: Send,
-    {
-        let mut call = Call::new(key.clone(), operation);
+    async fn run<O: Operation<Output: Send> + Send>(&self, key: &Key, operation: O) -> Result<O::Output, Unknown> {
+        self.run_from(key, operation, &mut Sent::AtOnce).await
+    }
+
+    /// The same, and tells since when the lease of a claim counts.
+    async fn run_from<T: Send>(
+        &self,
+        key: &Key,
+        operation: impl Operation<Output = T> + Send,
+        sent: &mut Sent,
+    ) -> Result<T, Unknown> {
+        let (mut call, mut last) = (Call::new(key.clone(), operation), None);
         let mut step = self.with(key, |cx| call.start(cx))?;
         loop {
             step = match step {
                 CallStep::Done(answer) => return answer,
-                CallStep::Read => {
-                    let reading = self.register.read(key).await?.reading(key);
-                    self.with(key, |cx| call.on_read(&reading, cx))?
+                CallStep::Prove => {
+                    self.prove().await?;
+                    *sent = Sent::At(self.clock.now());
+                    self.with(key, |cx| match &last {
+                        Some(last) => call.on_read(last, cx),
+                        None => call.start(cx),
+                    })?
+                }
+                CallStep::Read { after } => {
+                    if !after.is_zero() {
+                        self.register.pause(after).await;
+                    }
+                    let reading = last.insert(self.register.read(key).await?.reading(key));
+                    self.with(key, |cx| call.on_read(reading, cx))?
                 }
                 CallStep::Write { expect, record } => {
                     match self.register.write_if(key, &expect, record.to_bytes(key)).await? {
                         WriteReply::Written { version, date } => {
                             self.with(key, |cx| call.on_written(version, date, cx))?
                         }
-                        WriteReply::Refused => call.on_refused(),
+                        WriteReply::Refused { why } => self.with(key, |cx| call.on_refused(why, cx.nonce))?,
                     }
                 }
             }
         }
+    }
+
+    async fn prove(&self) -> Result<(), Unknown> {
+        let before = self.known().proved;
+        let _proving = self.proving.lock().await;
+        if self.known().proved == before {
+            let now = self.clock.now();
+            self.register.prove().await?;
+            self.known().proved = Some(now);
+        }
+        Ok(())
     }
 
     /// Whether the store lets this client in.
@@ -135,17 +168,21 @@ impl RegisterLocks {
 
     /// No claim of this client on this key may still be executed.
     fn is_idle(&self, key: &Key) -> bool {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.memory(key).0.is_idle()
+        self.known().memory(key).0.is_idle()
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn with<T>(&self, key: &Key, step: impl FnOnce(&mut Context<'_>) -> T) -> Result<T, Unknown> {
         let backend = self.name();
         let no_random = |error: getrandom::Error| Unknown::new(&*backend, Fault::Other, error.to_string());
         let (nonce, now) = (getrandom::u64().map_err(no_random)?, self.clock.now());
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known();
+        let proved = known.proved;
         let (memory, clock) = known.memory(key);
-        Ok(step(&mut Context { backend: &backend, memory, clock, now, nonce }))
+        Ok(step(&mut Context { backend: &backend, memory, clock, proved, now, nonce }))
     }
 }
 
@@ -171,14 +208,15 @@ impl Backend for RegisterLocks {
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply> {
         Box::pin(async move {
-            let answer = self.run(&claim.key, ClaimKey(claim.clone())).await;
+            let mut sent = Sent::AtOnce;
+            let answer = self.run_from(&claim.key, ClaimKey(claim.clone()), &mut sent).await;
             if claim.queueing.intent != Intent::Try && matches!(answer, Ok(Acquire::Busy(_))) {
                 self.wake(&claim.key);
             }
             match answer {
                 // Only reads were sent.
                 Err(cause) if self.is_idle(&claim.key) => ClaimReply::not_sent(cause),
-                answer => answer.into(),
+                answer => ClaimReply { sent, answer },
             }
         })
     }

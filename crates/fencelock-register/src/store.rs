@@ -2,6 +2,7 @@ use fencelock_core::register::{Expect, Reading, Record, Stored, Version};
 use fencelock_core::{Answer, BoxFuture, Fault, Finding, Key, Listener, Unknown};
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A store with a register for each key.
 ///
@@ -22,6 +23,21 @@ pub trait Register: Debug + Send + Sync + 'static {
 
     /// Writes a register if it has the expected version; with `None`, if nothing is there.
     fn write_if<'a>(&'a self, key: &'a Key, expect: &'a Expect, bytes: Vec<u8>) -> Answer<'a, WriteReply>;
+
+    /// Sees whether the store refuses a write that it must refuse. It is asked before the first write, and again from time to time:
+    /// [`proof_is_due`](fencelock_core::register::proof_is_due). By default, nothing is asked.
+    ///
+    /// # Errors
+    /// It does not, or that is unknown.
+    fn prove(&self) -> Answer<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Waits before a write is tried again. By default it does not, as a store in memory needs no pause.
+    fn pause(&self, span: Duration) -> BoxFuture<'_, ()> {
+        let _ = span;
+        Box::pin(std::future::ready(()))
+    }
 
     /// The keys whose records may be held: [`Record::may_be_held`] tells it by the length of a record.
     fn list(&self) -> Answer<'_, Vec<Key>>;
@@ -85,7 +101,10 @@ pub enum WriteReply {
         date: Option<u64>,
     },
     /// The register has another version: perhaps because a copy of this write was executed.
-    Refused,
+    Refused {
+        /// The words of the store, if there are any.
+        why: String,
+    },
 }
 
 impl Found {

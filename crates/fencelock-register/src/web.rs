@@ -40,6 +40,11 @@ where
     client.retry_canceled_requests(false).pool_idle_timeout(idle).build(https.enable_http1().wrap_connector(tcp))
 }
 
+/// Whether the clients take this for an address. Of another one, one of them panics, and another one goes to the default port.
+pub(crate) fn is_address(text: &str) -> bool {
+    text.parse::<http::Uri>().is_ok() && url::Url::parse(text).is_ok_and(|url| url.has_host())
+}
+
 /// The time of the store, in microseconds since 1970.
 pub(crate) fn date(headers: &HeaderMap) -> Option<u64> {
     let date = headers.get(http::header::DATE)?.to_str().ok()?;

@@ -142,7 +142,7 @@ fn a_claim_that_arrives_after_its_release_takes_nothing() {
         clients.next(Next::Late);
         assert!(clients.one.acquire(&claim(1)).now_or_never().is_none(), "it is dropped");
         assert_eq!(release(&clients.one, 1), Release::Absent);
-        assert_eq!(clients.arrive(), [WriteReply::Refused]);
+        assert_eq!(clients.arrive(), [WriteReply::Refused { why: String::new() }]);
         token(acquire(&clients.other, 2));
         assert_eq!(release(&clients.other, 2), Release::Released);
     }
@@ -157,7 +157,7 @@ fn a_release_without_an_answer_is_settled_by_the_next() {
     assert!(clients.one.release(&key(), &holder).now_or_never().is_none(), "it is dropped");
     assert_eq!(release(&clients.one, 1), Release::Released);
     let other = token(acquire(&clients.other, 2));
-    assert_eq!(clients.arrive(), [WriteReply::Refused]);
+    assert_eq!(clients.arrive(), [WriteReply::Refused { why: String::new() }]);
     assert_eq!(renew(&clients.other, 2), Renew::Renewed { waiters: 0 });
     assert_eq!(token(acquire(&clients.other, 2)), other);
 }

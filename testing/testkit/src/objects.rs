@@ -21,11 +21,16 @@ pub struct ObjectServer {
 
 /// What an [`ObjectServer`] does wrong.
 #[derive(Debug, Clone, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "independent faults")]
 pub struct ObjectFaults {
     /// It creates an object that exists.
     pub ignores_existence: bool,
     /// It replaces another version of an object.
     pub ignores_version: bool,
+    /// It executes what it refuses.
+    pub executes_refused: bool,
+    /// It refuses to replace even the version that an object has.
+    pub refuses_versions: bool,
     /// The object with this name has no version, as a file that another program made under some gateways.
     pub untagged: Option<&'static str>,
     /// It takes upper and lower case for the same.
@@ -74,6 +79,7 @@ struct Request {
     body: Vec<u8>,
 }
 
+#[derive(Clone)]
 struct Response(u16, Vec<(&'static str, String)>, Vec<u8>);
 
 impl ObjectServer {
@@ -268,18 +274,22 @@ impl State {
             "PUT" => {
                 let (version, faults) = (found.map(|object| tag(&object.bytes)), &self.faults);
                 let creates = request.header("if-none-match").is_some() && !faults.ignores_existence;
-                if creates && version.is_some() {
-                    return error(412, "PreconditionFailed");
-                }
-                match (request.header("if-match").filter(|_| !faults.ignores_version), version) {
-                    (Some(_), None) => return error(404, "NoSuchKey"),
-                    (Some(expected), Some(version)) if expected != version => return error(412, "PreconditionFailed"),
-                    _ => {}
+                let expected = request.header("if-match").filter(|_| !faults.ignores_version);
+                let refusal = match (expected, version) {
+                    (Some(_), None) => Some(error(404, "NoSuchKey")),
+                    (Some(expected), Some(version)) if expected != version || faults.refuses_versions => {
+                        Some(error(412, "PreconditionFailed"))
+                    }
+                    (None, Some(_)) if creates => Some(error(412, "PreconditionFailed")),
+                    _ => None,
+                };
+                if let (Some(refusal), false) = (&refusal, faults.executes_refused) {
+                    return refusal.clone();
                 }
                 let object = Object { bytes: request.body.clone(), modified: self.now() };
                 let headers = vec![("ETag", tag(&object.bytes))];
                 self.objects.insert(path, object);
-                Response(200, headers, Vec::new())
+                refusal.unwrap_or(Response(200, headers, Vec::new()))
             }
             "DELETE" => {
                 self.objects.remove(&path);

@@ -44,7 +44,6 @@ fn what_it_cannot_do_is_refused_with_the_reason() {
     run("run --ttl 5s k -- true", 0, "use 10 s or more");
     run("init", 64, "nothing to set up");
     backend.store().set(ObjectFaults { ignores_version: true, ..ObjectFaults::default() });
-    backend.store().delete("jobs/.fencelock");
     run("run k -- true", 64, "ignores the condition of a write");
     backend.store().set(ObjectFaults { refuses: Some(("PUT", 403, "AccessDenied")), ..ObjectFaults::default() });
     run("run k -- true", 64, "AccessDenied");
@@ -58,9 +57,37 @@ fn a_url_that_is_wrong_is_refused_at_once() {
         ("az://account", "az://ACCOUNT/CONTAINER"),
         ("s3://key:s3cret@bucket", "environment"),
         ("s3://bucket?endpoint=http://minio", "allow_http=on"),
+        ("s3://bucket?endpoint=http://127.0.0.1:99999", "no URL of a server"),
+        ("redis://127.0.0.1:99999", "port"),
+        ("postgres://u@127.0.0.1:99999/db", "port"),
     ] {
         run(Test::new(&backend, "run k -- true").env("FENCELOCK_URL", url), 64, text);
     }
+}
+
+/// Each of these made a library panic.
+#[test]
+fn a_setting_that_a_library_does_not_accept_is_named_without_its_value() {
+    let backend = TestBackend::objects("");
+    let url = |scheme: &str| backend.url().replacen("s3://locks/", scheme, 1);
+    for (scheme, name) in [
+        ("s3://locks/", "AWS_ACCESS_KEY_ID"),
+        ("s3://locks/", "AWS_SESSION_TOKEN"),
+        ("s3://locks/", "AWS_REGION"),
+        ("az://account/locks/", "AZURE_STORAGE_TOKEN"),
+        ("gs://locks/", "GOOGLE_BEARER_TOKEN"),
+    ] {
+        let test = Test::new(&backend, "run k -- true").env("FENCELOCK_URL", &url(scheme)).env(name, "s3cret\r");
+        run(test, 64, &format!("{name} has a line break"));
+    }
+    // What a file has is not known before it is read.
+    std::fs::write(backend.dir().join("token"), "s3cret\n2").unwrap();
+    let test = Test::new(&backend, "run k -- true").env("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "token");
+    let mut command = test.env("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1:1/").command();
+    let output = command.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("a library has panicked (reading k.lock)") && !said.contains("s3cret"), "{said}");
+    assert_eq!(output.status.code(), Some(70), "{said}");
 }
 
 #[test]
@@ -94,16 +121,18 @@ fn a_user_without_credentials_reads_how_to_give_them() {
     }
 }
 
-/// It reads the record and the proof of the store, claims, renews once soon after the grant, and releases.
+/// It reads the record, sees two writes refused, claims, renews once soon after the grant, and releases.
 #[test]
-fn a_job_makes_five_requests() {
+fn a_job_makes_eight_requests() {
     let backend = TestBackend::objects("");
     Test::new(&backend, "run k -- true").ok();
     backend.store().requests();
     Test::new(&backend, "run -n k -- sleep 1").ok();
     let requests = backend.store().requests();
-    let lock = "PUT locks/jobs/k.lock";
-    assert_eq!(requests, ["GET locks/jobs/k.lock", "GET locks/jobs/.fencelock", lock, lock, lock]);
+    let proof = ["GET", "PUT", "PUT", "GET"].map(|method| format!("{method} locks/jobs/.fencelock"));
+    assert_eq!(requests[0], "GET locks/jobs/k.lock");
+    assert_eq!(requests[1..5], proof);
+    assert_eq!(requests[5..], ["PUT locks/jobs/k.lock"; 3]);
 }
 
 #[test]

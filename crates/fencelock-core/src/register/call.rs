@@ -1,7 +1,8 @@
 use super::memory::{Known, Life};
 use super::operation::{Current, Decision, Operation, View};
-use super::{CallStep, Expect, Memory, Reading, Record, StoreClock, Stored, Version};
-use crate::{Fault, Key, Moment, Unknown};
+use super::{CallStep, Expect, Memory, Reading, Record, StoreClock, Stored, Version, proof_is_due};
+use crate::{Expiry, Fault, Key, Moment, RetryPlan, Unknown};
+use std::time::Duration;
 
 /// One call on a register, as a state machine without I/O: it reads, decides, and writes if nothing has changed since, until it has
 /// an answer.
@@ -13,8 +14,10 @@ use crate::{Fault, Key, Moment, Unknown};
 pub struct Call<O: Operation> {
     key: Key,
     operation: O,
-    /// The writes of this call; the last one may not be answered yet.
+    /// The writes of this call, all of them refused; the last one may not be answered yet.
     writes: Vec<Written<O::Output>>,
+    /// How the store has worded the last refusal.
+    refusal: String,
 }
 
 /// What a step of a [`Call`] uses.
@@ -26,6 +29,8 @@ pub struct Context<'a> {
     pub memory: &'a mut Memory,
     /// Of the store.
     pub clock: &'a mut StoreClock,
+    /// When the store was last seen to refuse what it must refuse.
+    pub proved: Option<Moment>,
     /// When the answer was received, or the call began.
     pub now: Moment,
     /// A random number.
@@ -34,6 +39,7 @@ pub struct Context<'a> {
 
 #[derive(Debug, Clone, Hash)]
 struct Written<T> {
+    expect: Expect,
     record: Record,
     sent: Moment,
     answer: T,
@@ -41,11 +47,15 @@ struct Written<T> {
 
 impl<O: Operation> Call<O> {
     /// So often may other clients be faster, each of which has changed the key.
-    const ROUNDS: usize = 32;
+    const ROUNDS: usize = 16;
+    /// So often may a write be refused although nobody has changed the key, within half a second.
+    const UNCHANGED: usize = 5;
+    /// After the second refusal: the first one is settled by a read.
+    const PAUSES: RetryPlan = RetryPlan { first: Duration::from_millis(50), longest: Duration::from_millis(500) };
 
     /// A call on this key.
     pub const fn new(key: Key, operation: O) -> Self {
-        Self { key, operation, writes: Vec::new() }
+        Self { key, operation, writes: Vec::new(), refusal: String::new() }
     }
 
     /// The key.
@@ -62,7 +72,7 @@ impl<O: Operation> Call<O> {
                 return self.write(stored.expect(), record, answer, cx);
             }
         }
-        CallStep::Read
+        CallStep::Read { after: Duration::ZERO }
     }
 
     /// The answer to [`CallStep::Read`].
@@ -75,11 +85,13 @@ impl<O: Operation> Call<O> {
             return self.applied(own, version.clone(), cx);
         }
         match self.decide(&reading.stored, life, reading.modified, cx) {
-            Decision::Write { .. } if self.writes.len() >= Self::ROUNDS => {
-                let detail = format!("other clients change {} too often", self.key);
-                CallStep::Done(Err(Unknown::new(cx.backend, Fault::Busy, detail)))
+            Decision::Write { record, answer } => {
+                let expect = reading.stored.expect();
+                match self.refused_too_often(&expect) {
+                    Some((fault, why)) => CallStep::Done(Err(Unknown::new(cx.backend, fault, why))),
+                    None => self.write(expect, record, answer, cx),
+                }
             }
-            Decision::Write { record, answer } => self.write(reading.stored.expect(), record, answer, cx),
             Decision::Done(answer) => {
                 if let Some(holder) = self.operation.holder()
                     && !cx.memory.may_arrive(holder, &reading.stored.expect())
@@ -97,16 +109,30 @@ impl<O: Operation> Call<O> {
         self.applied(self.writes.len().saturating_sub(1), version, cx)
     }
 
-    /// [`CallStep::Write`] was refused.
-    pub const fn on_refused(&mut self) -> CallStep<O::Output> {
-        CallStep::Read
+    /// [`CallStep::Write`] was refused, in these words of the store.
+    pub fn on_refused(&mut self, why: String, random: u64) -> CallStep<O::Output> {
+        self.refusal = why;
+        let earlier = self.writes.len().checked_sub(2).and_then(|earlier| u32::try_from(earlier).ok());
+        let pause = |earlier| Self::PAUSES.pause(earlier, Expiry::Never, random);
+        CallStep::Read { after: earlier.map_or(Duration::ZERO, pause) }
+    }
+
+    /// Why this is not written once more.
+    fn refused_too_often(&self, expect: &Expect) -> Option<(Fault, String)> {
+        let (key, refusal) = (&self.key, &self.refusal);
+        if self.writes.iter().rev().take_while(|write| write.expect == *expect).count() >= Self::UNCHANGED {
+            let why = format!("it refuses to write {key}, although nobody has changed it meanwhile: {refusal}");
+            return Some((Fault::Unsupported, why));
+        }
+        let why = || (Fault::Busy, format!("other clients change {key} too often: {refusal}"));
+        (self.writes.len() >= Self::ROUNDS).then(why)
     }
 
     fn applied(&mut self, write: usize, version: Version, cx: &mut Context<'_>) -> CallStep<O::Output> {
         if write >= self.writes.len() {
-            return CallStep::Read;
+            return CallStep::Read { after: Duration::ZERO };
         }
-        let Written { record, sent, answer } = self.writes.swap_remove(write);
+        let Written { record, sent, answer, .. } = self.writes.swap_remove(write);
         if let Some(holder) = self.operation.holder() {
             cx.memory.settle(holder);
         }
@@ -121,12 +147,17 @@ impl<O: Operation> Call<O> {
         answer: O::Output,
         cx: &mut Context<'_>,
     ) -> CallStep<O::Output> {
+        let claims = self.operation.holder().filter(|_| record.hold.is_some());
+        // A grant counts from after the proof, so none of its writes may have been sent before.
+        if self.writes.is_empty() && proof_is_due(cx.proved, claims.is_some(), cx.now) {
+            return CallStep::Prove;
+        }
         let record = Record { nonce: cx.nonce, ..record };
         cx.memory.known = None;
-        if let Some(holder) = self.operation.holder().filter(|_| record.hold.is_some()) {
+        if let Some(holder) = claims {
             cx.memory.send_claim(holder, &expect);
         }
-        self.writes.push(Written { record: record.clone(), sent: cx.now, answer });
+        self.writes.push(Written { expect: expect.clone(), record: record.clone(), sent: cx.now, answer });
         CallStep::Write { expect, record }
     }
 
@@ -181,7 +212,7 @@ mod tests {
         fn cx(&mut self) -> Context<'_> {
             self.nonce += 1;
             let Self { memory, clock, now, nonce } = self;
-            Context { backend: "here", memory, clock, now: *now, nonce: *nonce }
+            Context { backend: "here", memory, clock, proved: Some(*now), now: *now, nonce: *nonce }
         }
     }
 
@@ -227,7 +258,7 @@ mod tests {
     /// Takes the key at second 100 with the version `1`.
     fn take(client: &mut Client) -> Record {
         let mut call = claim(1, Intent::Try);
-        assert!(matches!(call.start(&mut client.cx()), CallStep::Read));
+        assert!(matches!(call.start(&mut client.cx()), CallStep::Read { .. }));
         let (expect, record) = write(call.on_read(&read(Stored::Absent, 0, 100), &mut client.cx()));
         assert_eq!((expect, record.token), (None, 101 * SECOND + 1), "greater than all tokens up to now");
         let granted = done(call.on_written(Version::new("1"), Some(100 * SECOND), &mut client.cx()));
@@ -257,7 +288,7 @@ mod tests {
         let record = take(&mut client);
         client.now = client.now + Ttl::default().get();
         let mut call = renewal(1);
-        assert!(matches!(call.start(&mut client.cx()), CallStep::Read));
+        assert!(matches!(call.start(&mut client.cx()), CallStep::Read { .. }));
         let mut early = call.clone();
         // The skew and the unit of the times are added.
         let (_, renewed) = write(early.on_read(&read(stored("1", record.clone()), 100, 132), &mut client.cx()));
@@ -273,10 +304,10 @@ mod tests {
         let mut call = claim(1, Intent::Try);
         let free = read(stored("1", Record::free(7)), 0, 0);
         let (_, first) = write(call.on_read(&free, &mut client.cx()));
-        let _ = call.on_refused();
+        let _ = call.on_refused(String::new(), 0);
         let (_, second) = write(call.on_read(&free, &mut client.cx()));
         assert_ne!(first.nonce, second.nonce);
-        let _ = call.on_refused();
+        let _ = call.on_refused(String::new(), 0);
         let granted = done(call.on_read(&read(stored("2", first.clone()), 0, 0), &mut client.cx()));
         assert!(matches!(granted, Acquire::Granted { tokens } if tokens.last().get() == first.token));
         assert_eq!(write(renewal(1).start(&mut client.cx())).0, Some(Version::new("2")));
@@ -291,10 +322,47 @@ mod tests {
             match call.on_read(&read(stored(&client.nonce.to_string(), free), 0, 0), &mut client.cx()) {
                 CallStep::Write { .. } => assert!(client.nonce < 100),
                 CallStep::Done(answer) => break answer.unwrap_err(),
-                CallStep::Read => panic!("it has just read"),
+                _ => panic!("it has just read"),
             }
         };
         assert!(refusal.to_string().contains("too often"), "{refusal}");
+    }
+
+    #[test]
+    fn a_refusal_for_no_reason_is_repeated_after_pauses_and_then_the_store_is_wrong() {
+        let (mut client, mut pauses) = (Client::new(), Vec::new());
+        let mut call = release(1);
+        let held = read(stored("1", take(&mut client)), 0, 0);
+        let mut step = call.start(&mut client.cx());
+        let refusal = loop {
+            step = match step {
+                CallStep::Write { .. } => call.on_refused("412 TheStoreSaysNo".into(), 0),
+                CallStep::Read { after } => {
+                    pauses.push(after.as_millis());
+                    call.on_read(&held, &mut client.cx())
+                }
+                CallStep::Prove => panic!("it is proved"),
+                CallStep::Done(answer) => break answer.unwrap_err(),
+            };
+        };
+        assert_eq!(pauses, [0, 50, 75, 112, 168]);
+        let text = refusal.to_string();
+        assert!(
+            text.contains("nobody has changed it meanwhile: 412 TheStoreSaysNo") && refusal.is_permanent(),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn no_write_goes_before_the_first_proof_and_no_claim_before_the_next() {
+        let (mut client, free) = (Client::new(), read(Stored::Absent, 0, 100));
+        let late = Client::new().now + Duration::from_secs(600);
+        let at = |proved, claims, now| proof_is_due(proved, claims, now);
+        assert!(at(None, false, late) && at(Some(client.now), true, late) && !at(Some(client.now), false, late));
+        let mut call = claim(1, Intent::Try);
+        let step = call.on_read(&free, &mut Context { proved: None, ..client.cx() });
+        assert!(matches!(step, CallStep::Prove) && client.memory.is_idle(), "nothing was sent");
+        assert_eq!(write(call.on_read(&free, &mut client.cx())).0, None);
     }
 
     #[test]

@@ -12,7 +12,8 @@
 //! The rules, each of which a search in `tests/register` needs:
 //!
 //! - Every write has a new nonce ([`Record`]). So no version comes back, and a renewal is seen.
-//! - A refusal is settled by a read ([`Call`]): it may be a copy of a write that was executed.
+//! - A refusal is settled by a read ([`Call`]): it may be a copy of a write that was executed. If the version is the expected one
+//!   time and again, the store is wrong.
 //! - A repeated claim writes again, because the lease of the earlier one may be almost over.
 //! - A claim that was not answered may be executed later. Its release replaces what the claim expects, if that is still there, also
 //!   if the key is free ([`Memory`]).
@@ -39,8 +40,9 @@ pub use operation::{Current, Decision, Operation, View};
 pub use operations::{ClaimKey, ClearDone, EvictHold, InspectKey, ReadDone, ReleaseKey, RenewHold, WriteDone};
 pub use record::{Hold, Record};
 
-use crate::{Foreign, Unknown};
+use crate::{Foreign, Moment, Unknown};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A version of a register, such as an `ETag`. It is only compared.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -60,6 +62,16 @@ impl Version {
 
 /// The condition of a write: this version, or `None` if nothing may be there.
 pub type Expect = Option<Version>;
+
+/// Whether a write has to wait until the store is seen to refuse what it must refuse, which it was last at `proved`.
+///
+/// A gateway or a proxy that ignores conditions may be put before a store at any time. After ten minutes, only a claim waits: what
+/// this client holds was granted before, and a renewal is late soon. In a lock that is always held, two writes in ten minutes are
+/// less than a thirtieth of all.
+pub fn proof_is_due(proved: Option<Moment>, claims: bool, now: Moment) -> bool {
+    const GOOD: Duration = Duration::from_secs(600);
+    proved.is_none_or(|proved| claims && now.since(proved) >= GOOD)
+}
 
 /// The answer to a read.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -97,8 +109,13 @@ impl Stored {
 /// What the driver of a [`Call`] must do.
 #[derive(Debug, Clone)]
 pub enum CallStep<T> {
-    /// Read the register, and report it to [`Call::on_read`].
-    Read,
+    /// See the store refuse what it must refuse, because [`proof_is_due`]: then go on as before this step.
+    Prove,
+    /// Read the register after this pause, and report it to [`Call::on_read`].
+    Read {
+        /// Zero, unless a write was refused again.
+        after: Duration,
+    },
     /// Write the register if it has this version, and report it to [`Call::on_written`] or [`Call::on_refused`].
     Write {
         /// The condition.

@@ -223,7 +223,7 @@ impl Client {
         // An answer to a read is received when the flaw says so.
         let now = if let Event::Read(_, received) = &event { *received } else { moment(tick) };
         let (memory, clock) = (&mut self.memory, &mut self.clock);
-        let mut cx = Context { backend: "", memory, clock, now, nonce: nonce.into() };
+        let mut cx = Context { backend: "", memory, clock, proved: Some(now), now, nonce: nonce.into() };
         let next = match &mut call {
             AnyCall::Claim(call) => Next::of(event.report(call, &mut cx), Answer::Claim),
             AnyCall::Renew(call) => Next::of(event.report(call, &mut cx), Answer::Renew),
@@ -306,7 +306,7 @@ impl Event {
             Self::Start => call.start(cx),
             Self::Read(reading, _) => call.on_read(&reading, cx),
             Self::Written(version, date) => call.on_written(version, date, cx),
-            Self::Refused => call.on_refused(),
+            Self::Refused => call.on_refused(String::new(), 0),
         }
     }
 }
@@ -320,7 +320,8 @@ enum Next {
 impl Next {
     fn of<T>(step: CallStep<T>, answer: fn(T) -> Answer) -> Self {
         match step {
-            CallStep::Read => Self::Read,
+            CallStep::Read { .. } => Self::Read,
+            CallStep::Prove => unreachable!("it is proved"),
             CallStep::Write { expect, record } => Self::Write(expect, record),
             CallStep::Done(result) => Self::Done(result.map(answer)),
         }

@@ -201,7 +201,7 @@ impl Leases {
             (None, _) => (Method::POST, String::new(), LeaseObject::absent(key)),
             (Some(_), Some(before)) => (Method::PUT, format!("/{}", lease::name(key)), before),
             // What others have added is known no more: it is read first.
-            (Some(_), None) => return Ok(WriteReply::Refused),
+            (Some(_), None) => return Ok(WriteReply::Refused { why: String::new() }),
         };
         let object = before.with(key, &record, BootClock.wall_micros());
         let reply = self.send(&method, &format!("{name}?fieldManager=fencelock"), Some(&object)).await?;
@@ -217,8 +217,8 @@ impl Leases {
                 Ok(WriteReply::Written { version, date })
             }
             // It exists, is another version or another object, or was deleted.
-            409 => Ok(WriteReply::Refused),
-            _ if expect.is_some() && reply.is_missing_lease() => Ok(WriteReply::Refused),
+            409 => Ok(WriteReply::Refused { why: reply.message() }),
+            _ if expect.is_some() && reply.is_missing_lease() => Ok(WriteReply::Refused { why: reply.message() }),
             _ => Err(self.unknown(&reply)),
         }
     }
@@ -255,6 +255,10 @@ impl Register for Leases {
 
     fn write_if<'a>(&'a self, key: &'a Key, expect: &'a Expect, bytes: Vec<u8>) -> Answer<'a, WriteReply> {
         Box::pin(async move { self.put(key, expect, &bytes).await })
+    }
+
+    fn pause(&self, span: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(tokio::time::sleep(span))
     }
 
     fn list(&self) -> Answer<'_, Vec<Key>> {

@@ -41,8 +41,11 @@ impl Reply {
             429 | 500..=599 => (Fault::Busy, ""),
             _ => (Fault::Other, ""),
         };
+        Unknown::new(name, fault, self.message() + advice)
+    }
+
+    pub(super) fn message(&self) -> String {
         let message = self.body["message"].as_str().filter(|message| !message.is_empty());
-        let message = message.map_or_else(|| format!("HTTP {}", self.status), str::to_owned);
-        Unknown::new(name, fault, message + advice)
+        message.map_or_else(|| format!("HTTP {}", self.status), str::to_owned)
     }
 }

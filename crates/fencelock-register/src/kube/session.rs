@@ -69,8 +69,12 @@ impl Sessions {
     /// # Errors
     /// [`Invalid`] if the source is: it was read.
     pub(super) fn new(source: Source, address: Option<&str>, namespace: &str) -> Result<Self, Invalid> {
-        let Access { server, .. } = source.load()?;
+        let Access { server, token, .. } = source.load()?;
         let server = address.map_or(server, |address| format!("https://{address}"));
+        if server.contains(['?', '#']) || !web::is_address(&server) {
+            return Err(Invalid::new(format!("{server:?} is no address of an API server: https://HOST[:PORT]")));
+        }
+        bearer(token)?;
         let host = server.split_once("://").map_or(&*server, |(_, host)| host);
         let (name, state) = (format!("kube-lease://{host}/{namespace}"), Mutex::default());
         Ok(Self { name, source, server, is_given: address.is_some(), state })
@@ -128,10 +132,14 @@ impl Sessions {
                 client(&tls).map_err(wrong)?
             }
         };
-        let authorization = token.map(|token| HeaderValue::try_from(format!("Bearer {token}"))).transpose();
-        let authorization = authorization.map_err(|_| invalid(Invalid::new("the token is not one line of ASCII")))?;
+        let authorization = bearer(token).map_err(invalid)?;
         Ok(Session { http, tls, authorization, opened: now, until })
     }
+}
+
+fn bearer(token: Option<String>) -> Result<Option<HeaderValue>, Invalid> {
+    let authorization = token.map(|token| HeaderValue::try_from(format!("Bearer {token}"))).transpose();
+    authorization.map_err(|_| Invalid::new("the token is not one line of ASCII"))
 }
 
 /// The status of the `ExecCredential` that this program prints.

@@ -68,7 +68,7 @@ impl Objects {
     pub(super) async fn remove(&self, object: &str) -> Result<(), Unknown> {
         let path = self.path(object);
         let removed = async {
-            match self.store.delete(&path).await {
+            match self.caught("deleting", self.store.delete(&path)).await? {
                 Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
                 Err(error) => Err(unknown(&self.name, "deleting", &error, &Answered::unseen())),
             }
@@ -123,7 +123,7 @@ impl Objects {
                     seen.expires |= told.expires;
                     seen.is_replicated |= told.is_replicated;
                 }
-                Ok((WriteReply::Refused, _)) => {}
+                Ok((WriteReply::Refused { .. }, _)) => {}
                 Err(cause) => unanswered = Some(cause),
             }
         }

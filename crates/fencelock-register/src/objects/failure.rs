@@ -82,7 +82,7 @@ fn status(error: &Error) -> u16 {
 }
 
 /// The innermost cause: the code and the message of the store, or the error of the system.
-fn words(error: &Error) -> String {
+pub(super) fn words(error: &Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(inner) = cause.source() {
         cause = inner;

@@ -1,7 +1,7 @@
 //! The URL of a store.
 
-use super::service::{Place, Service};
-use crate::web::{decoded, options, polls, span, unknown_option};
+use super::service::{Place, Service, check_setting};
+use crate::web::{decoded, is_address, options, polls, span, unknown_option};
 use fencelock_core::{Invalid, RetryPlan};
 use object_store::ObjectStore;
 use object_store::path::Path;
@@ -49,6 +49,10 @@ impl Location {
         if let Some(part) = owners.iter().find(|part| Path::parse(part.as_str()).is_err() || part.contains('/')) {
             return Err(Invalid::new(format!("{part:?} cannot be a part of a URL of objects")));
         }
+        let is_name = |part: &str| part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._$".contains(&byte));
+        if let Some(part) = owners.iter().take(service.owners()).find(|part| !is_name(part)) {
+            return Err(Invalid::new(format!("{part:?} cannot be the name of a bucket, an account or a container")));
+        }
         // As it is: the client would encode characters of a path that is made of its parts.
         let prefix = Path::parse(owners.split_off(service.owners()).join("/"));
         let prefix = prefix.map_err(|error| Invalid::new(error.to_string()))?;
@@ -73,6 +77,7 @@ impl Location {
         let mut variables = service.endpoint_variables().iter();
         let endpoint = this.endpoint.take().or_else(|| variables.find_map(|name| environment(name)));
         this.endpoint = endpoint.map(|endpoint| endpoint.trim_end_matches('/').to_owned());
+        check_setting("region=", this.region.as_deref().unwrap_or_default())?;
         this.check_endpoint()?;
         Ok(this)
     }
@@ -104,8 +109,11 @@ impl Location {
         let Some(endpoint) = &self.endpoint else { return Ok(()) };
         let (protocol, rest) = endpoint.split_once("://").unwrap_or_default();
         let authority = rest.split('/').next().unwrap_or_default();
-        if authority.is_empty() || !matches!(protocol, "http" | "https") || authority.contains(['@', '?', '#']) {
-            return Err(Invalid::new("endpoint= is no URL of a server, without credentials: https://HOST[:PORT]"));
+        let is_address = is_address(&self.service.address(endpoint, &self.place()));
+        let is_plain = !authority.is_empty() && !authority.contains('@') && !rest.contains(['?', '#']);
+        if !is_plain || !matches!(protocol, "http" | "https") || !is_address {
+            let form = "https://HOST[:PORT]; path_style=off needs a name as HOST";
+            return Err(Invalid::new(format!("endpoint= is no URL of a server, without credentials: {form}")));
         }
         let host = match authority.strip_prefix('[') {
             Some(_) => authority.split_inclusive(']').next(),
@@ -126,18 +134,18 @@ impl Location {
         format!("{scheme}://{owners}{separator}{}{endpoint}", self.prefix)
     }
 
+    fn place(&self) -> Place<'_> {
+        let (owners, path_style) = (&*self.owners, self.path_style);
+        Place { owners, endpoint: self.endpoint.as_deref(), region: self.region.as_deref(), path_style }
+    }
+
     /// The client. It sends nothing yet.
     ///
     /// # Errors
     /// [`Invalid`] if a setting of the environment is invalid or missing.
     pub(super) fn open(&self) -> Result<Arc<dyn ObjectStore>, Invalid> {
-        let place = Place {
-            owners: &self.owners,
-            endpoint: self.endpoint.as_deref(),
-            region: self.region.as_deref(),
-            path_style: self.path_style,
-        };
-        self.service.client(&place).map_err(|error| Invalid::new(format!("{}: {error}", self.name())))
+        self.service.check(std::env::vars_os())?;
+        self.service.client(&self.place()).map_err(|error| Invalid::new(format!("{}: {error}", self.name())))
     }
 }
 
@@ -164,7 +172,7 @@ mod tests {
             ("s3://bucket?skew=5s&poll=500ms&clock=off&verify=off", "s3://bucket"),
             ("s3://bucket/a%20b?region=eu-1", "s3://bucket/a b"),
             ("s3://bucket/a~b@c/100%25", "s3://bucket/a~b@c/100%"),
-            ("s3://b?endpoint=http://127.0.0.1:9000/&path_style=off", "s3://b?endpoint=http://127.0.0.1:9000"),
+            ("s3://b?endpoint=http://localhost:9000/&path_style=off", "s3://b?endpoint=http://localhost:9000"),
             ("s3://b?endpoint=http://minio&allow_http=on", "s3://b?endpoint=http://minio"),
             ("s3://b?endpoint=http://[::1]:9000", "s3://b?endpoint=http://[::1]:9000"),
             ("az://account/box/a/b?path_style=off", "az://account/box/a/b"),
@@ -207,6 +215,16 @@ mod tests {
             ("s3://bucket?endpoint=minio:9000", "no URL"),
             ("s3://bucket?endpoint=https://user:secret@minio", "without credentials"),
             ("s3://bucket?endpoint=http://minio:9000", "allow_http=on"),
+            ("s3://bucket?endpoint=http://127.0.0.1:99999", "no URL"),
+            ("s3://bucket?endpoint=https://1.2.3.999", "no URL"),
+            ("s3://bucket?endpoint=http://127.0.0.1:9000&path_style=off", "path_style=off needs"),
+            ("s3://bucket?endpoint=https://h/a%20b", "no URL"),
+            ("s3://bucket?endpoint=https://h%0d", "no URL"),
+            ("s3://bucket?endpoint=https://h/?key=secret", "no URL"),
+            ("s3://bucket?region=eu-1%0d", "region="),
+            ("s3://bu cket", "\"bu cket\" cannot be the name"),
+            ("az://acc%23ount/box", "\"acc#ount\" cannot be the name"),
+            ("gs://b%c3%bccket", "cannot be the name"),
             ("s3://bucket?endpoint=http://127.0.0.1.example", "allow_http=on"),
             ("az://a/b?region=eu", "does not apply to az://"),
             ("gs://bucket?path_style=off", "does not apply to gs://"),

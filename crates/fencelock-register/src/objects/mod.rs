@@ -14,17 +14,17 @@ pub use scheme::ObjectStores;
 
 use crate::{Found, Register, RegisterLocks, WriteReply};
 use connector::{Answered, Receipt};
-use failure::unknown;
+use failure::{unknown, words};
 use fencelock_core::register::{Expect, Record, Settings, Version};
 use fencelock_core::{Answer, BoxFuture, Fault, Finding, Invalid, Key, Span, Unknown};
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use location::Location;
 use object_store::path::Path;
 use object_store::{Attribute, Attributes, GetOptions, ObjectStore, PutMode, PutOptions, PutPayload, UpdateVersion};
 use service::Service;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::OnceCell;
 
 /// The objects under a prefix of a bucket.
 #[derive(Debug)]
@@ -32,8 +32,6 @@ struct Objects {
     name: String,
     location: Location,
     store: Arc<dyn ObjectStore>,
-    /// The store has refused what it must refuse.
-    proved: OnceCell<()>,
 }
 
 /// Many processes may prove a new store at once, and some stores let those that lose a race wait for seconds.
@@ -59,7 +57,7 @@ impl Objects {
     fn open(url: &str) -> Result<Arc<Self>, Invalid> {
         let location = Location::parse(url, |name| std::env::var(name).ok().filter(|value| !value.is_empty()))?;
         let (name, store) = (location.name(), location.open()?);
-        Ok(Arc::new(Self { name, location, store, proved: OnceCell::new() }))
+        Ok(Arc::new(Self { name, location, store }))
     }
 
     fn locks(self: Arc<Self>) -> RegisterLocks {
@@ -99,10 +97,17 @@ impl Objects {
         tokio::time::timeout(limit, request).await.unwrap_or_else(|_| Err(late()))
     }
 
+    /// A panic of the library is an error: a file or a server may give it what it does not accept.
+    async fn caught<T>(&self, what: &str, request: impl Future<Output = T>) -> Result<T, Unknown> {
+        let panicked = |_| Unknown::new(&*self.name, Fault::Panicked, what);
+        AssertUnwindSafe(request).catch_unwind().await.map_err(panicked)
+    }
+
     async fn get(&self, object: &str) -> Result<Found, Unknown> {
         let (receipt, mut options) = (Receipt::default(), GetOptions::default());
         options.extensions.insert(receipt.clone());
-        let got = self.store.get_opts(&self.path(object), options).await;
+        let what = format!("reading {object}");
+        let got = self.caught(&what, self.store.get_opts(&self.path(object), options)).await?;
         let answered = receipt.get();
         let date = self.date(&answered);
         let got = match got {
@@ -110,7 +115,7 @@ impl Objects {
             Err(error @ object_store::Error::NotFound { .. }) if self.is_object(&error) => {
                 return Ok(Found { bytes: None, modified: None, date });
             }
-            Err(error) => return Err(unknown(&self.name, &format!("reading {object}"), &error, &answered)),
+            Err(error) => return Err(unknown(&self.name, &what, &error, &answered)),
         };
         let seconds = u64::try_from(got.meta.last_modified.timestamp()).ok();
         let modified = seconds.filter(|_| self.location.clock).map(|seconds| seconds.saturating_mul(1_000_000));
@@ -134,19 +139,19 @@ impl Objects {
         // Some stores let caches serve what anyone may read.
         options.attributes = Attributes::from_iter([(Attribute::CacheControl, "no-store")]);
         options.extensions.insert(receipt.clone());
-        let put = self.store.put_opts(&self.path(object), PutPayload::from(bytes), options).await;
+        let (what, path) = (format!("writing {object}"), self.path(object));
+        let put = self.caught(&what, self.store.put_opts(&path, PutPayload::from(bytes), options)).await?;
         let answered = receipt.get();
         let reply = match (put, answered.status) {
             (Ok(put), _) => {
                 let version = self.version(object, put.e_tag, put.version)?;
                 WriteReply::Written { version, date: self.date(&answered) }
             }
-            (Err(_), 409 | 412) => WriteReply::Refused,
-            // What was to be replaced does not exist.
-            (Err(_), 404) if !creates => WriteReply::Refused,
-            (Err(error), _) => {
-                return Err(unknown(&self.name, &format!("writing {object}"), &error, &answered));
+            // 404: what was to be replaced does not exist.
+            (Err(error), status) if matches!(status, 409 | 412) || status == 404 && !creates => {
+                WriteReply::Refused { why: format!("{status} {}", words(&error)) }
             }
+            (Err(error), _) => return Err(unknown(&self.name, &what, &error, &answered)),
         };
         Ok((reply, answered))
     }
@@ -189,18 +194,24 @@ impl Register for Objects {
 
     fn write_if<'a>(&'a self, key: &'a Key, expect: &'a Expect, bytes: Vec<u8>) -> Answer<'a, WriteReply> {
         Box::pin(async move {
-            if self.location.verify {
-                self.within_timeouts(TIMEOUTS_OF_A_PROOF, self.proved.get_or_try_init(|| self.prove())).await?;
-            }
             let mode = expect.as_ref().map_or(PutMode::Create, update);
             self.within(self.put(&name::encode(key), mode, bytes)).await
         })
     }
 
+    fn prove(&self) -> Answer<'_, ()> {
+        let proof = self.within_timeouts(TIMEOUTS_OF_A_PROOF, self.see_refusals());
+        Box::pin(async move { if self.location.verify { proof.await } else { Ok(()) } })
+    }
+
+    fn pause(&self, span: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(tokio::time::sleep(span))
+    }
+
     fn list(&self) -> Answer<'_, Vec<Key>> {
         Box::pin(self.within_timeouts(TIMEOUTS_OF_A_LISTING, async move {
             let prefix = Some(&self.location.prefix).filter(|prefix| !prefix.is_root());
-            let found = self.store.list_with_delimiter(prefix).await;
+            let found = self.caught("listing", self.store.list_with_delimiter(prefix)).await?;
             let found = found.map_err(|error| unknown(&self.name, "listing", &error, &Answered::unseen()))?;
             let held = found.objects.into_iter().filter(|object| Record::may_be_held(object.size));
             let names: Vec<_> = held.filter_map(|object| object.location.filename().map(str::to_owned)).collect();
@@ -215,5 +226,19 @@ impl Register for Objects {
 
     fn try_out(&self) -> BoxFuture<'_, Vec<Finding>> {
         Box::pin(self.try_conditions())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_the_library_is_an_error_that_names_what_was_done() {
+        let objects = Objects::open("s3://b").unwrap();
+        let request = async { panic!("s3cret") };
+        let panicked: Result<(), _> = objects.caught("reading k.lock", request).now_or_never().unwrap();
+        let text = "s3://b: a library has panicked (reading k.lock)";
+        assert_eq!(panicked.map_err(|unknown| unknown.to_string()), Err(text.into()));
     }
 }

@@ -1,11 +1,13 @@
 //! The interfaces of object stores, and what differs between them: names, addresses, and what a condition compares.
 
 use super::connector::Connector;
-use fencelock_core::UrlForm;
+use crate::web::is_address;
+use fencelock_core::{Invalid, UrlForm};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
-use object_store::azure::MicrosoftAzureBuilder;
-use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::{ObjectStore, Result, RetryConfig};
+use std::ffi::OsString;
 use std::sync::Arc;
 
 /// The interface that a store speaks.
@@ -60,6 +62,40 @@ impl Service {
         if matches!(self, Self::Google) { "1" } else { "\"00000000000000000000000000000000\"" }
     }
 
+    /// Checks the variables that the client reads: it panics at some values, and passes over others.
+    ///
+    /// # Errors
+    /// [`Invalid`] names the variable, but not its value, which may be a secret.
+    pub(super) fn check(self, variables: impl Iterator<Item = (OsString, OsString)>) -> Result<(), Invalid> {
+        for (name, value) in variables {
+            let Some(name) = name.to_str().filter(|name| self.reads(name)) else { continue };
+            let value = value.to_str().ok_or_else(|| Invalid::new(format!("{name} is not UTF-8")))?;
+            // A file has any name, and may stand in the variable instead.
+            let ends = ["_FILE", "_CREDENTIALS", "_CERTIFICATE"];
+            if name.starts_with("GOOGLE_SERVICE_ACCOUNT") || ends.iter().any(|end| name.ends_with(end)) {
+                continue;
+            }
+            check_setting(name, value)?;
+            let address = if name.starts_with("GCE_") { format!("http://{value}") } else { value.to_owned() };
+            if address.contains("://") && !is_address(&address) {
+                return Err(Invalid::new(format!("{name} is no address of a server")));
+            }
+        }
+        Ok(())
+    }
+
+    fn reads(self, name: &str) -> bool {
+        let key = name.to_ascii_lowercase();
+        match name.split('_').next() {
+            Some("AWS") => self == Self::S3 && key.parse::<AmazonS3ConfigKey>().is_ok(),
+            Some("AZURE") => self == Self::Azure && key.parse::<AzureConfigKey>().is_ok(),
+            Some("GOOGLE") => self == Self::Google && key.parse::<GoogleConfigKey>().is_ok(),
+            Some("IDENTITY") => self == Self::Azure,
+            Some("GCE") => self == Self::Google && key.starts_with("gce_metadata_"),
+            _ => false,
+        }
+    }
+
     /// A client that sends each request once: a repetition would hide how long it took. Credentials come from the environment.
     pub(super) fn client(self, place: &Place<'_>) -> Result<Arc<dyn ObjectStore>> {
         let endpoint = place.endpoint.map(|endpoint| self.address(endpoint, place));
@@ -102,7 +138,7 @@ impl Service {
     }
 
     /// The address of the account or bucket, which is a part of the path or of the host.
-    fn address(self, endpoint: &str, place: &Place<'_>) -> String {
+    pub(super) fn address(self, endpoint: &str, place: &Place<'_>) -> String {
         let owner = &place.owners[0];
         match (self, place.path_style) {
             (Self::Azure, true) => format!("{endpoint}/{owner}"),
@@ -112,9 +148,54 @@ impl Service {
     }
 }
 
+/// A value that becomes a part of a header or a URL.
+pub(super) fn check_setting(name: &str, value: &str) -> Result<(), Invalid> {
+    if value.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Ok(());
+    }
+    Err(Invalid::new(format!("{name} has a line break, a space or a letter that is not ASCII, perhaps at its end")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_variable_that_the_client_cannot_use_is_named_without_its_value() {
+        for (service, name, value) in [
+            (Service::S3, "AWS_ACCESS_KEY_ID", "s3cret\n"),
+            (Service::S3, "AWS_SECRET_ACCESS_KEY", "s3cret "),
+            (Service::S3, "AWS_SESSION_TOKEN", "s3cret\u{7f}"),
+            (Service::S3, "AWS_REGION", "s3cret\r"),
+            (Service::S3, "AWS_ENDPOINT_URL_S3", "http://s3cret:99999"),
+            (Service::S3, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/s3 cret"),
+            (Service::S3, "AWS_METADATA_ENDPOINT", "http://s3 cret"),
+            (Service::Azure, "AZURE_STORAGE_ACCOUNT_KEY", "s3cret\n"),
+            (Service::Azure, "AZURE_STORAGE_SAS_TOKEN", "sig=s3\tcret"),
+            (Service::Azure, "AZURE_STORAGE_TOKEN", "s3\u{fc}cret"),
+            (Service::Azure, "IDENTITY_HEADER", "s3cret\n"),
+            (Service::Azure, "IDENTITY_ENDPOINT", "http://s3cret:99999"),
+            (Service::Google, "GOOGLE_BEARER_TOKEN", "s3cret\n"),
+            (Service::Google, "GCE_METADATA_HOST", "s3cret:99999"),
+        ] {
+            let refused = service.check([(name.into(), value.into())].into_iter()).unwrap_err().to_string();
+            assert!(refused.contains(name) && !refused.contains("s3"), "{refused}");
+        }
+        for (service, name, value) in [
+            (Service::S3, "AWS_WEB_IDENTITY_TOKEN_FILE", "/my files/\u{fc}"),
+            (Service::S3, "AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1/credentials?a=b"),
+            (Service::S3, "AWS_PROFILE", "my profile"),
+            (Service::S3, "AZURE_STORAGE_TOKEN", "of another cloud\n"),
+            (Service::Azure, "AZURE_STORAGE_ACCOUNT_KEY", "Eby8/+=="),
+            (
+                Service::Google,
+                "GOOGLE_SERVICE_ACCOUNT_KEY",
+                "{\n  \"token_uri\": \"https://oauth2.googleapis.com/token\"\n}\n",
+            ),
+        ] {
+            service.check([(name.into(), value.into())].into_iter()).unwrap();
+        }
+    }
 
     #[test]
     fn the_owner_is_a_part_of_the_path_or_of_the_host() {

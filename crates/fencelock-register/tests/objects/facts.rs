@@ -1,14 +1,19 @@
 //! What a user may do wrong, and what a store may: each is told, and nothing is overwritten.
 
 use fencelock_core::{
-    Acquire, Backend, Claim, Expiry, Fault, FencingToken, Holder, HolderId, Intent, Key, Level, Occupant, Owner,
-    Release, Renew, Renewal, Ttl, Unknown,
+    Acquire, Backend, Claim, Expiry, Fault, FencingToken, Holder, HolderId, Intent, Key, Level, ManualClock, Occupant,
+    Owner, Release, Renew, Renewal, Ttl, Unknown,
 };
 use fencelock_register::RegisterLocks;
 use fencelock_register::objects::connect;
 use fencelock_testkit::{ObjectFaults, ObjectServer};
 use libtest_mimic::Trial;
+use std::sync::Arc;
 use std::time::Duration;
+
+/// How a new process sees what the store refuses.
+const PROOF: [&str; 4] =
+    ["GET locks/p/.fencelock", "PUT locks/p/.fencelock", "PUT locks/p/.fencelock", "GET locks/p/.fencelock"];
 
 pub(crate) struct Client(pub(crate) RegisterLocks);
 
@@ -65,24 +70,81 @@ fn a_lock_costs_three_requests_and_two_if_this_client_used_the_key_last() {
     let client = Client::new(&server);
     client.acquire("k", 1);
     assert_eq!(client.release("k", 1), Release::Released);
-    // A new process reads the proof of the store, once.
-    let first = ["GET locks/p/k.lock", "GET locks/p/.fencelock", "PUT locks/p/k.lock", "PUT locks/p/k.lock"];
-    assert_eq!(server.requests(), first);
+    // A new process sees two writes refused first.
+    let lock = ["GET locks/p/k.lock", "PUT locks/p/k.lock", "PUT locks/p/k.lock"];
+    assert_eq!(server.requests(), [&lock[..1], &PROOF, &lock[1..]].concat());
     client.acquire("k", 2);
     client.release("k", 2);
     assert_eq!(server.requests(), ["PUT locks/p/k.lock"; 2]);
 }
 
-fn a_store_that_ignores_conditions_is_refused() {
-    for (ignores_existence, ignores_version, what) in [(true, false, "that exists"), (false, true, "another version")] {
-        let server = ObjectServer::start();
-        server.set(ObjectFaults { ignores_existence, ignores_version, ..ObjectFaults::default() });
-        for _ in 0..2 {
+fn a_path_that_drops_or_ignores_conditions_is_refused_whatever_was_proved_before() {
+    let lies = [
+        (ObjectFaults { ignores_existence: true, ..ObjectFaults::default() }, "that exists"),
+        (ObjectFaults { ignores_version: true, ..ObjectFaults::default() }, "another version"),
+        (ObjectFaults { executes_refused: true, ..ObjectFaults::default() }, "executes"),
+    ];
+    for (faults, what) in lies {
+        for was_proved in [false, true] {
+            let server = ObjectServer::start();
+            if was_proved {
+                Client::new(&server).acquire("other", 1);
+            }
+            let names = server.names();
+            server.set(faults.clone());
+            let clients = (0..8).map(|_| {
+                std::thread::spawn({
+                    let url = server.url("locks/p", "");
+                    move || Client::at(&url).refusal()
+                })
+            });
+            for client in clients.collect::<Vec<_>>() {
+                let (fault, text) = client.join().unwrap();
+                // Of several that prove at once, one may see what another one has written.
+                assert!(fault == Fault::Unsupported && text.contains(what) || fault == Fault::Busy, "{text}");
+            }
             let (fault, text) = Client::new(&server).refusal();
             assert!(fault == Fault::Unsupported && text.contains(what), "{text}");
+            assert!(server.get("p/k.lock").is_none(), "no lock is written");
+            assert!(!was_proved || server.names() == names);
+            Client::at(&server.url("locks/p", "&verify=off")).acquire("k", 1);
+            server.set(ObjectFaults::default());
+            Client::new(&server).acquire("again", 1);
         }
-        assert_eq!(server.names(), ["p/.fencelock"], "no lock is written");
-        Client::at(&server.url("locks/p", "&verify=off")).acquire("k", 1);
+    }
+}
+
+fn a_store_is_proved_again_while_it_is_used() {
+    let (server, clock) = (ObjectServer::start(), Arc::new(ManualClock::at(Duration::from_secs(3600))));
+    let client = Client(connect(&server.url("locks/p", "")).unwrap().with_clock(clock.clone()));
+    client.acquire("a", 1);
+    server.set(ObjectFaults { ignores_version: true, ..ObjectFaults::default() });
+    clock.advance(Duration::from_secs(599));
+    client.acquire("b", 1);
+    clock.advance(Duration::from_secs(1));
+    let (fault, text) = client.refusal();
+    assert!(fault == Fault::Unsupported && text.contains("another version"), "{text}");
+    // It was granted before.
+    assert_eq!(client.release("b", 1), Release::Released);
+}
+
+fn a_refusal_for_no_reason_is_that_of_the_store() {
+    let server = ObjectServer::start();
+    let client = Client::new(&server);
+    client.acquire("k", 1);
+    client.release("k", 1);
+    let everything = ObjectFaults { refuses: Some(("PUT", 412, "InventedByAProxy")), ..ObjectFaults::default() };
+    let versions = ObjectFaults { refuses_versions: true, ..ObjectFaults::default() };
+    for (faults, code) in [(everything, "412 InventedByAProxy: told by the test"), (versions, "412 PreconditionFailed")]
+    {
+        server.set(faults);
+        for client in [&client, &Client::new(&server)] {
+            server.requests();
+            let (fault, text) = client.refusal();
+            assert!(fault == Fault::Unsupported && text.contains(code) && text.contains("nobody"), "{text}");
+            let writes = server.requests().iter().filter(|request| *request == "PUT locks/p/k.lock").count();
+            assert!((1..=8).contains(&writes), "{writes}");
+        }
     }
 }
 
@@ -110,7 +172,7 @@ fn what_another_program_wrote_stays() {
 
 fn a_right_that_is_missing_is_named() {
     for (method, is_listing, what) in
-        [("GET", false, "reading k.lock"), ("PUT", false, "writing new.lock"), ("GET", true, "listing")]
+        [("GET", false, "reading k.lock"), ("PUT", false, "writing .fencelock"), ("GET", true, "listing")]
     {
         let server = ObjectServer::start();
         let client = Client::new(&server);
@@ -288,7 +350,9 @@ pub(crate) fn trials() -> Vec<Trial> {
     }
     facts![
         a_lock_costs_three_requests_and_two_if_this_client_used_the_key_last,
-        a_store_that_ignores_conditions_is_refused,
+        a_path_that_drops_or_ignores_conditions_is_refused_whatever_was_proved_before,
+        a_store_is_proved_again_while_it_is_used,
+        a_refusal_for_no_reason_is_that_of_the_store,
         what_another_program_wrote_stays,
         a_right_that_is_missing_is_named,
         a_wrong_address_is_told,

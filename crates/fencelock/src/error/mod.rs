@@ -238,10 +238,10 @@ impl From<ConnectError> for Error {
     }
 }
 
-/// Wrong credentials and another set of servers are configuration errors. A lock
-/// file that cannot be opened is none, although a retry does not help: the key may be held. Other errors may be temporary.
+/// Wrong credentials and another set of servers are configuration errors. A lock file that cannot be opened and a panic are none,
+/// although a retry does not help: the key may be held. Other errors may be temporary.
 pub(crate) fn unreachable(key: Option<&Key>, cause: Unknown, waited: Duration, attempts: u32) -> Error {
-    if cause.is_permanent() && !cause.is_unopened() {
+    if cause.is_permanent() && !cause.is_unopened() && !cause.is_panic() {
         return Error::Config(Invalid::new(cause.to_string()));
     }
     Error::Unreachable { key: key.cloned(), cause, waited, attempts }
