@@ -1,3 +1,4 @@
+use super::slots;
 use crate::args::Break;
 use crate::context::Context;
 use crate::exit::Exit;
@@ -15,7 +16,14 @@ pub(super) async fn breaking(breaking: Break, context: &Context) -> Result<Exit,
 async fn break_lock(breaking: &Break, client: &Client, context: &Context) -> Result<Exit, Failure> {
     let (key, queues) = (plain(&breaking.key), client.capabilities().queues);
     let Some(row) = client.inspect(&breaking.key).await? else {
-        return nothing_to_break(&breaking.key, "free, nothing to do", queues, context);
+        let slots = slots::held(&breaking.key, client, slots::LISTING).await;
+        if let Ok(slots @ [first, ..]) = slots.as_deref() {
+            let (held, first) = (slots::counted(slots), &first.key);
+            let why = format!("{key}: {held}; nothing was done: name one of them, as in `fencelock break {first}`");
+            return Err(Failure::new(Exit::Usage, why));
+        }
+        let unknown = slots.err().map(|why| format!("; {}", slots::unknown(&why))).unwrap_or_default();
+        return nothing_to_break(&breaking.key, &format!("free, nothing to do{unknown}"), queues, context);
     };
     let seen = one_of(&row, breaking.holder.as_deref())
         .map_err(|why| Failure::new(Exit::Usage, format!("{key} is {}; nothing was done: {why}", holding(&row))))?;
