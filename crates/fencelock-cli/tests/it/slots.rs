@@ -55,6 +55,10 @@ fn a_key_is_not_free_while_one_of_its_slots_is_held() {
             "fencelock: pool: 1 of its slots is held; nothing was done: name one of them, as in `fencelock break {key}`\n"
         );
         Test::new(&backend, "break pool --yes").stderr(&why).status(64).run();
+        for line in ["release pool", "renew pool"] {
+            let why = format!("fencelock: pool is not held by that holder, but its slot {key} is: name that one\n");
+            Test::new(&backend, &format!("{line} --holder {proof}")).stderr(&why).status(64).run();
+        }
         let mut waiter = Test::new(&backend, "wait pool").start();
         waiter.wait_for_error(&format!("waiting for {key}"));
         holder.say("\n");
