@@ -124,7 +124,8 @@ Exit status:
 pub(crate) const OTHERS: &str = "\
 Exit status:
   0      success; for `status` and `wait`: the lock is free
-  64     usage: an argument cannot be used, or `break` needs another option
+  64     usage: an argument cannot be used, `break` needs another option, or
+         only another user can release the lock
   69     unreachable: the state of the lock is unknown
   70     a bug, which stderr names
   71     a system call failed

@@ -20,7 +20,8 @@ use tokio::time::{Instant, timeout};
 
 /// The numbers, and what they mean. A collector fails if two files describe one of them in two ways, and two versions of this program may
 /// have written them: never change a text.
-const NUMBERS: [(&str, &str); 6] = [
+const NUMBERS: [(&str, &str); 7] = [
+    (FIRST, "When a run of the key was recorded first on this host"),
     (START, "When the command was started last"),
     (END, "When the command ended last; before the start while it runs"),
     (SUCCESS, "When the command ended with 0 last"),
@@ -28,6 +29,8 @@ const NUMBERS: [(&str, &str); 6] = [
     (WAIT, "How long the last run waited for its locks"),
     (STATUS, "The exit status of the last run"),
 ];
+/// An alert about a key that has never succeeded has nothing else to count from.
+const FIRST: &str = "fencelock_run_first_timestamp_seconds";
 const START: &str = "fencelock_run_last_start_timestamp_seconds";
 const END: &str = "fencelock_run_last_end_timestamp_seconds";
 const SUCCESS: &str = "fencelock_run_last_success_timestamp_seconds";
@@ -156,10 +159,12 @@ fn update(directory: &Path, key: &str, numbers: &[(&str, f64)], outcome: Option<
     let _ = flock(&alone, FlockOperation::LockExclusive);
     let path = directory.join(file_name(key));
     let mut samples = samples(&fs::read_to_string(&path).unwrap_or_default());
-    for (name, number) in numbers {
-        let rounded = (number * 1000.0).round() / 1000.0;
-        samples.insert(format!("{name}{{key=\"{}\"}}", escaped(key)), rounded.to_string());
-    }
+    let sample = |name: &str, number: f64| {
+        (format!("{name}{{key=\"{}\"}}", escaped(key)), ((number * 1000.0).round() / 1000.0).to_string())
+    };
+    let (first, when) = sample(FIRST, now().as_secs_f64());
+    samples.entry(first).or_insert(when);
+    samples.extend(numbers.iter().map(|(name, number)| sample(name, *number)));
     for of in OUTCOMES.iter().filter(|_| outcome.is_some()) {
         let is = u8::from(outcome == Some(*of));
         samples.insert(format!("{}{{key=\"{}\",outcome=\"{of}\"}}", OUTCOME.0, escaped(key)), is.to_string());
@@ -241,11 +246,14 @@ mod tests {
         let started = "# HELP fencelock_run_last_start_timestamp_seconds When the command was started last.\n\
                        # TYPE fencelock_run_last_start_timestamp_seconds gauge\n\
                        fencelock_run_last_start_timestamp_seconds{key=\"k\"} 12\n";
-        assert!(read().starts_with(started) && !read().contains("outcome"), "{}", read());
+        assert!(read().contains(started) && !read().contains("outcome"), "{}", read());
+        let first = || read().lines().find(|line| line.starts_with(FIRST)).map(str::to_owned).unwrap();
+        let since = first();
         update(directory.path(), "k", &[(WAIT, 3.0), (STATUS, 75.0)], Some("busy")).unwrap();
         for line in ["start_timestamp_seconds{key=\"k\"} 12", "wait_seconds{key=\"k\"} 3", "outcome=\"busy\"} 1"] {
             assert!(read().contains(line), "{line}: {}", read());
         }
+        assert_eq!(first(), since);
         assert_eq!(read().matches("} 0\n").count(), OUTCOMES.len() - 1, "{}", read());
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no other file is left");
     }
@@ -265,7 +273,7 @@ mod tests {
             }
             for _ in 0..200 {
                 let text = fs::read_to_string(&path).unwrap();
-                let whole = text.ends_with('\n') && samples(&text).len() == 2 + OUTCOMES.len();
+                let whole = text.ends_with('\n') && samples(&text).len() == 3 + OUTCOMES.len();
                 assert!(whole, "{text:?}");
             }
         });
@@ -281,7 +289,7 @@ mod tests {
         update(directory.path(), "k", &[(STATUS, 0.0)], None).unwrap();
         let written = fs::read_to_string(path).unwrap();
         assert_eq!(written.lines().last(), Some("fencelock_run_last_exit_status{key=\"k\"} 0"), "{written}");
-        assert_eq!(written.lines().count(), 3, "{written}");
+        assert_eq!(written.lines().count(), 6, "{written}");
     }
 
     #[test]

@@ -56,6 +56,11 @@ impl Nesting {
         Self { locks: innermost.chain(outer).collect() }
     }
 
+    /// The keys of these locks.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.locks.iter().map(|lock| lock.key.as_str())
+    }
+
     /// The known locks of this key on this backend. The same key on another backend is another lock.
     fn of<'a>(&'a self, key: &'a str, backend: &'a str) -> impl Iterator<Item = &'a OuterLock> {
         let same = move |lock: &OuterLock| lock.backend.as_deref().is_none_or(|known| known == backend);

@@ -40,6 +40,11 @@ pub(crate) enum Event<'a> {
     },
     /// The holder of the key is unknown. The client waits until it is known.
     Trouble(&'a Unknown),
+    /// The key is free, and slots of it may be held.
+    SlotsUnknown {
+        key: &'a str,
+        why: String,
+    },
     /// A long wait has ended.
     Waited {
         locks: Locks<'a>,
@@ -221,6 +226,7 @@ impl Event<'_> {
         match self {
             Self::Waiting { first: true, .. }
             | Self::Trouble(_)
+            | Self::SlotsUnknown { .. }
             | Self::Waited { .. }
             | Self::Quarantined(_)
             | Self::AlreadyDone(_)
@@ -249,6 +255,7 @@ impl Event<'_> {
                 format!("waiting for {}, {}{held}", status.key, status.position())
             }
             Self::Trouble(cause) => format!("waiting for a reply: {cause}"),
+            Self::SlotsUnknown { key, why } => format!("{key} is free; whether slots of it are held is unknown: {why}"),
             Self::Waited { locks, what, waited } => format!("{locks} {what}, after {}", Span(*waited)),
             Self::Quarantined(cause) => format!("waiting: {cause}"),
             Self::Acquired { key, fence, .. } => format!("acquired {key} with fencing token {fence}"),
@@ -316,6 +323,7 @@ impl Event<'_> {
                 with_occupant(object, status.holders.first())
             }
             Self::Trouble(cause) => json!({ "event": "unreachable", "reason": cause.to_string() }),
+            Self::SlotsUnknown { key, why } => json!({ "event": "slots_unknown", "key": key, "reason": why }),
             Self::Waited { locks, waited, .. } => {
                 locks.add_to(json!({ "event": "waited", "waited_ms": millis(*waited) }))
             }

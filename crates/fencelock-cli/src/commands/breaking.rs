@@ -1,11 +1,15 @@
+use super::slots;
 use crate::args::Break;
 use crate::context::Context;
+use crate::descendants::user_of;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::json::state;
 use crate::keeper::{self, Request};
 use crate::text::{ended_holding, holder_of, holding, plain};
-use fencelock::{Client, Eviction, Expiry, HolderId, HolderInfo, Holding, Occupant};
+use fencelock::contract::Holder;
+use fencelock::{Client, Eviction, Expiry, HolderId, HolderInfo, Holding, Liveness, Occupant};
+use rustix::process::geteuid;
 
 /// Breaks a lock.
 pub(super) async fn breaking(breaking: Break, context: &Context) -> Result<Exit, Failure> {
@@ -15,7 +19,14 @@ pub(super) async fn breaking(breaking: Break, context: &Context) -> Result<Exit,
 async fn break_lock(breaking: &Break, client: &Client, context: &Context) -> Result<Exit, Failure> {
     let (key, queues) = (plain(&breaking.key), client.capabilities().queues);
     let Some(row) = client.inspect(&breaking.key).await? else {
-        return nothing_to_break(&breaking.key, "free, nothing to do", queues, context);
+        let slots = slots::held(&breaking.key, client, slots::LISTING).await;
+        if let Ok(slots @ [first, ..]) = slots.as_deref() {
+            let (held, first) = (slots::counted(slots), &first.key);
+            let why = format!("{key}: {held}; nothing was done: name one of them, as in `fencelock break {first}`");
+            return Err(Failure::new(Exit::Usage, why));
+        }
+        let unknown = slots.err().map(|why| format!("; {}", slots::unknown(&why))).unwrap_or_default();
+        return nothing_to_break(&breaking.key, &format!("free, nothing to do{unknown}"), queues, context);
     };
     let seen = one_of(&row, breaking.holder.as_deref())
         .map_err(|why| Failure::new(Exit::Usage, format!("{key} is {}; nothing was done: {why}", holding(&row))))?;
@@ -35,7 +46,9 @@ async fn break_lock(breaking: &Break, client: &Client, context: &Context) -> Res
             let why = format!("{key} is now {}: nothing was done, run the command again", holding(&now));
             return Err(Failure::new(Exit::Busy, why));
         }
-        Eviction::Refused(why) => return Err(Failure::new(Exit::Usage, format!("{key}: {why}"))),
+        Eviction::Refused(why) => {
+            return Err(Failure::new(Exit::Usage, format!("{key}: {}", out_of_reach(seen.first()).unwrap_or(why))));
+        }
         other => return Err(Failure::new(Exit::Usage, format!("{key}: {other:?}"))),
     }
     Ok(Exit::Success)
@@ -72,9 +85,27 @@ pub(super) async fn end_own(client: &Client, seen: &Holding) -> Result<String, F
         Eviction::Evicted => result(seen, true, false),
         Eviction::Changed(None) => format!("{key}: free now, nothing was done"),
         Eviction::Changed(Some(now)) => format!("{key} is now {}: nothing was done", holding(&now)),
-        Eviction::Refused(why) => format!("{key}: {}", plain(&why)),
+        Eviction::Refused(why) => format!("{key}: {}", plain(&out_of_reach(seen.first()).unwrap_or(why))),
         other => format!("{key}: {other:?}"),
     })
+}
+
+/// What frees the lock that a process of this machine keeps for another one, where this user cannot reach the keeper. Anybody may
+/// write such a label, so the process that it names must belong to the user of the keeper.
+pub(super) fn out_of_reach(hold: &HolderInfo) -> Option<String> {
+    let Occupant::Holder(Holder { owner, .. }) = &hold.occupant else { return None };
+    let user_of = |pid: u32| pid.try_into().ok().and_then(user_of);
+    let (keeper, watched) = (owner.pid()?, keeper::watched_by(owner)?);
+    let user = user_of(keeper).filter(|_| hold.alive == Some(Liveness::Process))?;
+    if user != 0 && user_of(watched) != Some(user) {
+        return None;
+    }
+    let remedy = if user == geteuid().as_raw() {
+        format!("and does not answer: end process {watched}")
+    } else {
+        format!("and answers only to user {user}: run this as user {user}, or end process {watched}")
+    };
+    Some(format!("process {keeper} keeps this lock for process {watched}, ignores TERM, {remedy}"))
 }
 
 /// The hold to end: the only one, or the one whose holder id begins with `prefix`.

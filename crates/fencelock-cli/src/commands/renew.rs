@@ -1,3 +1,5 @@
+use super::breaking::out_of_reach;
+use super::slots;
 use crate::args::Renew;
 use crate::context::Context;
 use crate::exit::Exit;
@@ -5,7 +7,7 @@ use crate::failure::Failure;
 use crate::json::millis;
 use crate::keeper::{self, Request};
 use crate::text::plain;
-use fencelock::{Error, HolderId, LossReason, Span};
+use fencelock::{Client, Error, HolderId, HolderInfo, LossReason, Span};
 use serde_json::{Value, json};
 use std::fmt;
 use std::time::Duration;
@@ -16,12 +18,17 @@ pub(super) async fn renew(renew: Renew, context: &Context) -> Result<Exit, Failu
     context
         .with_client(async |client| {
             if let Some(state) = keeper::ask(client, holder, &Request::State).await? {
-                return kept(&renew, &state, context);
+                return kept(&renew, holder, &state, client, context).await;
             }
             let lease = match client.renew(&renew.key, holder, renew.ttl).await {
                 Err(Error::Lost { reason, .. }) => Err(reason),
                 renewed => Ok(renewed?),
             };
+            if lease.is_err()
+                && let Some(why) = held_elsewhere(&renew.key, holder, client).await
+            {
+                return Err(Failure::new(Exit::Usage, why));
+            }
             let (exit, text) = match &lease {
                 _ if context.report.json => (
                     lease.as_ref().map_or(Exit::Lost, |_| Exit::Success),
@@ -40,10 +47,19 @@ pub(super) async fn renew(renew: Renew, context: &Context) -> Result<Exit, Failu
 }
 
 /// A lock of `acquire --while-pid` is renewed by its keeper.
-fn kept(renew: &Renew, state: &Value, context: &Context) -> Result<Exit, Failure> {
+async fn kept(
+    renew: &Renew,
+    holder: HolderId,
+    state: &Value,
+    client: &Client,
+    context: &Context,
+) -> Result<Exit, Failure> {
     let is_it = keeper::names(&state["keys"], &renew.key);
     let lost = if is_it { state["lost"].as_str() } else { Some("it is held by another holder") };
     if let Some(why) = lost {
+        if let Some(why) = held_elsewhere(&renew.key, holder, client).await {
+            return Err(Failure::new(Exit::Usage, why));
+        }
         if context.report.json {
             context.answer(&format!("{}\n", json(renew, &Err(why.to_owned()))))?;
             return Ok(Exit::Lost);
@@ -75,6 +91,26 @@ fn json(renew: &Renew, lease: &Result<Duration, String>) -> String {
 /// Parses a holder ID; a shell may have kept the line break.
 pub(super) fn proof(text: &str) -> Result<HolderId, Failure> {
     text.trim().parse().map_err(|invalid| Failure::new(Exit::Usage, format!("--holder: {invalid}")))
+}
+
+/// Where the lock of this holder is, if it is neither lost nor within reach: with a process that answers only to another user, or
+/// under the name of a slot.
+pub(super) async fn held_elsewhere(key: &str, holder: HolderId, client: &Client) -> Option<String> {
+    let is_it = |hold: &&HolderInfo| hold.holder_id() == Some(holder);
+    match client.inspect(key).await.ok()? {
+        Some(found) if found.has(holder) => {
+            let hold = found.holders.iter().find(is_it)?;
+            let why = out_of_reach(hold)
+                .unwrap_or_else(|| format!("only its process, {}, can renew or release it", hold.occupant));
+            Some(format!("{key} is still held by that holder, and nothing was done: {why}"))
+        }
+        Some(_) => None,
+        None => {
+            let slots = slots::held(key, client, slots::LISTING).await.ok()?;
+            let slot = slots.iter().find(|slot| slot.has(holder))?;
+            Some(format!("{key} is not held by that holder, but its slot {} is: name that one", slot.key))
+        }
+    }
 }
 
 pub(super) fn not_held(key: &str, why: impl fmt::Display) -> Failure {

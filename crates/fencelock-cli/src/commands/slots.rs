@@ -1,10 +1,61 @@
 use super::claim::{ClaimRequest, retry_unreachable};
 use crate::plan::Plan;
 use crate::progress::Progress;
+use crate::text::{holding, plain};
 use crate::wait_status::WaitStatus;
-use fencelock::{Client, Error, Guards, SlotGuard};
+use fencelock::contract::engine::AcquireSlot;
+use fencelock::{Client, Error, Guards, Holding, SlotGuard, Span};
+use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::timeout;
+
+/// A server with very many keys takes longer to list its locks.
+pub(super) const LISTING: Duration = Duration::from_secs(5);
+/// The number of slots that are shown with their holders.
+const SHOWN: usize = 16;
+
+/// The held slots of a key, which are keys of their own; an error says why they are unknown.
+pub(super) async fn held(key: &str, client: &Client, within: Duration) -> Result<Vec<Holding>, String> {
+    let listed = timeout(within, client.list()).await;
+    let listed = listed.map_err(|_| format!("the locks were not listed within {}", Span(within)))?;
+    let mut slots = listed.map_err(|error| format!("{error:#}"))?;
+    slots.retain(|held| number(key, held.key.as_str()).is_some());
+    slots.sort_by_key(|held| number(key, held.key.as_str()));
+    Ok(slots)
+}
+
+/// The number of the slot of `key` that has this name.
+pub(super) fn number(key: &str, name: &str) -> Option<u32> {
+    let digits = name.strip_prefix(key)?.strip_prefix('#')?;
+    let number: u32 = digits.parse().ok()?;
+    (number < AcquireSlot::<Error>::MOST && number.to_string() == digits).then_some(number)
+}
+
+/// `2 of its slots are held`
+pub(super) fn counted(slots: &[Holding]) -> String {
+    match slots.len() {
+        1 => "1 of its slots is held".to_owned(),
+        many => format!("{many} of its slots are held"),
+    }
+}
+
+/// The same, and who holds each.
+pub(super) fn shown(slots: &[Holding]) -> String {
+    let mut text = counted(slots);
+    for slot in slots.iter().take(SHOWN) {
+        let _ = write!(text, "\n  {}: {}", plain(&slot.key), holding(slot));
+    }
+    if slots.len() > SHOWN {
+        let _ = write!(text, "\n  and {} more: `fencelock list` shows all", slots.len() - SHOWN);
+    }
+    text
+}
+
+/// What is said about a free key whose slots cannot be seen.
+pub(super) fn unknown(why: &str) -> String {
+    format!("whether slots of it are held is unknown: {}", plain(why))
+}
 
 /// Waits for one of the slots of `run --slots`.
 pub(super) async fn acquire(
@@ -47,4 +98,18 @@ async fn acquire_once(
         set = set.label(label);
     }
     set.acquire().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_client_makes_of_a_key_is_one_of_its_slots() {
+        let numbers =
+            ["k#0", "k#999", "k#1000", "k#01", "k#+1", "k#", "k", "k#1#2", "l#1"].map(|name| number("k", name));
+        assert_eq!(numbers[..2], [Some(0), Some(999)]);
+        assert!(numbers[2..].iter().all(Option::is_none), "{numbers:?}");
+        assert_eq!(number("k#1", "k#1#2"), Some(2));
+    }
 }

@@ -1,3 +1,4 @@
+use super::slots;
 use crate::args::Status;
 use crate::context::Context;
 use crate::exit::Exit;
@@ -21,13 +22,24 @@ async fn show(client: &Client, status: &Status, context: &Context) -> Result<Exi
     };
     let done = if client.stores_completions() { client.last_success(key).await } else { Ok(None) };
     let lost = lost_by(client, key, context).await?;
+    let slots = if held.is_some() { Ok(Vec::new()) } else { slots::held(key, client, slots::LISTING).await };
+    let is_held = held.is_some() || slots.as_ref().is_ok_and(|slots| !slots.is_empty());
     let answer = if context.report.json {
         let mut answer = state(key, held.as_ref(), client.capabilities().queues);
+        if held.is_none() {
+            answer["held"] = is_held.into();
+        }
         answer["lost"] = lost.into();
+        answer["slots"] = slots.ok().map(|slots| slots.iter().map(|slot| slot.key.as_str()).collect::<Value>()).into();
         answer["done"] = done.ok().flatten().as_ref().map(window_done).into();
         answer.to_string()
     } else {
-        let holder = held.as_ref().map_or_else(|| "free".to_owned(), holding);
+        let holder = match (&held, &slots) {
+            (Some(held), _) => holding(held),
+            (None, Ok(slots)) if is_held => slots::shown(slots),
+            (None, Ok(_)) => "free".to_owned(),
+            (None, Err(why)) => format!("free; {}", slots::unknown(why)),
+        };
         let rows = held.as_ref().map(holders).unwrap_or_default();
         let queue = held.as_ref().filter(|_| status.waiters).map(waiters).unwrap_or_default();
         let done = match done {
@@ -39,7 +51,7 @@ async fn show(client: &Client, status: &Status, context: &Context) -> Result<Exi
         format!("{}: {holder}{}{rows}{queue}{}", plain(key), plain(&done), lost.collect::<String>())
     };
     context.answer(&format!("{answer}\n"))?;
-    Ok(if held.is_some() { Exit::Busy } else { Exit::Success })
+    Ok(if is_held { Exit::Busy } else { Exit::Success })
 }
 
 /// The processes of this machine that still run although the lock that was kept for them is lost.
@@ -66,7 +78,7 @@ fn unknown(key: &str, cause: &Unknown, context: &Context) -> Result<Exit, Failur
         let rest = cause.nodes().iter().filter_map(|node| node.passes_in).max();
         let mut answer = state(key, None, false);
         (answer["held"], answer["queue"]) = (Value::Null, Value::Null);
-        (answer["done"], answer["lost"]) = (Value::Null, json!([]));
+        (answer["done"], answer["slots"], answer["lost"]) = (Value::Null, Value::Null, json!([]));
         (answer["unknown"], answer["quarantined_for_ms"]) = (why.into(), rest.map(millis).into());
         answer.to_string()
     } else {

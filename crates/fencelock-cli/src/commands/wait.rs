@@ -1,10 +1,13 @@
 use super::claim::{check, extend_error};
+use super::slots;
 use crate::args::Wait;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::json::{millis, state};
+use crate::nesting::Nesting;
 use crate::progress::Progress;
+use crate::report::Event;
 use crate::text::{holding, plain, quarantine};
 use crate::wait_status::WaitStatus;
 use fencelock::contract::Occupied;
@@ -19,7 +22,12 @@ const MIN_INSPECT_TIMEOUT: Duration = Duration::from_millis(50);
 pub(super) async fn wait(wait: Wait, context: &Context) -> Result<Exit, Failure> {
     context
         .with(context.connect_to_wait(), async |client| {
-            check(&wait.key, wait.nested.nested_ok, client, context).await?;
+            let backend = check(&wait.key, wait.nested.nested_ok, client, context).await?;
+            let outer = Nesting::of_this_process();
+            let is_slot = |key: &&str| !wait.nested.nested_ok && slots::number(&wait.key, key).is_some();
+            for slot in outer.keys().filter(is_slot) {
+                outer.check(slot, &backend, client).await?;
+            }
             until_free(&wait, client, context).await
         })
         .await
@@ -46,7 +54,7 @@ async fn until_free(wait: &Wait, client: &Client, context: &Context) -> Result<E
     let Capabilities { queues, polls, .. } = client.capabilities();
     let (mut attempts, mut last) = (0, None);
     loop {
-        let seen = inspect_within_limit(wait, client, progress, last).await;
+        let seen = look(wait, client, progress, last, context).await;
         last = seen.as_ref().ok().cloned().flatten();
         let left = wait.limit.map(|limit| limit.saturating_sub(progress.waited()));
         let over = left == Some(Duration::ZERO);
@@ -61,7 +69,7 @@ async fn until_free(wait: &Wait, client: &Client, context: &Context) -> Result<E
             Ok(Some(held)) if over => {
                 let waited = Some(progress.waited()).filter(|_| wait.limit != Some(Duration::ZERO));
                 let waited = waited.map(|span| format!("; stopped waiting after {}", Span(span))).unwrap_or_default();
-                return Err(Failure::new(Exit::Busy, format!("{} is {}{waited}", plain(&wait.key), holding(&held))));
+                return Err(Failure::new(Exit::Busy, format!("{} is {}{waited}", plain(&held.key), holding(&held))));
             }
             Ok(Some(held)) => {
                 progress.waiting(&WaitStatus::of_watcher(&held, progress.waited()));
@@ -87,15 +95,44 @@ async fn until_free(wait: &Wait, client: &Client, context: &Context) -> Result<E
     }
 }
 
+/// The key, or one of its slots that is held. A slot that was held is asked for first, because a list costs more.
+async fn look(
+    wait: &Wait,
+    client: &Client,
+    progress: &Progress,
+    last: Option<Holding>,
+    context: &Context,
+) -> Result<Option<Holding>, Error> {
+    if let Some(slot) = last.as_ref().map(|last| last.key.clone()).filter(|last| last.as_str() != wait.key)
+        && let Some(held) = inspect_within_limit(slot.as_str(), wait, client, progress, last.clone()).await?
+    {
+        return Ok(Some(held));
+    }
+    if let Some(held) = inspect_within_limit(&wait.key, wait, client, progress, last).await? {
+        return Ok(Some(held));
+    }
+    let left = wait.limit.filter(|limit| !limit.is_zero()).map(|limit| limit.saturating_sub(progress.waited()));
+    let within = left.map_or(slots::LISTING, |left| left.clamp(MIN_INSPECT_TIMEOUT, slots::LISTING));
+    let slots = slots::held(&wait.key, client, within).await;
+    Ok(slots
+        .unwrap_or_else(|why| {
+            context.report.emit(&Event::SlotsUnknown { key: &wait.key, why });
+            Vec::new()
+        })
+        .into_iter()
+        .next())
+}
+
 /// Polls once, at most until the wait ends. A single poll without a wait uses the timeout of the backend. Without a reply, the
 /// holder of the poll before is still the last one that is known.
 async fn inspect_within_limit(
+    key: &str,
     wait: &Wait,
     client: &Client,
     progress: &Progress,
     last: Option<Holding>,
 ) -> Result<Option<Holding>, Error> {
-    let inspection = client.inspect(&wait.key);
+    let inspection = client.inspect(key);
     let Some(limit) = wait.limit.filter(|limit| !limit.is_zero()) else { return inspection.await };
     let left = limit.saturating_sub(progress.waited()).max(MIN_INSPECT_TIMEOUT);
     timeout(left, inspection).await.unwrap_or_else(|_| {

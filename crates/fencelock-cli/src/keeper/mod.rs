@@ -28,7 +28,7 @@ pub(crate) use process::run;
 pub(crate) use session::held_above;
 
 use crate::failure::Failure;
-use fencelock::{Client, HolderId};
+use fencelock::{Client, HolderId, Owner};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -62,6 +62,11 @@ pub(crate) async fn states(client: &Client) -> Vec<Value> {
     }
     let _ = client;
     Vec::new()
+}
+
+/// The process for which this owner keeps its lock: the label of a keeper begins with it. A keeper ignores TERM, and ends with that process.
+pub(crate) fn watched_by(owner: &Owner) -> Option<u32> {
+    owner.label()?.strip_prefix("while ")?.split_once(' ')?.0.parse().ok()
 }
 
 /// Whether a keeper names this key among its keys.

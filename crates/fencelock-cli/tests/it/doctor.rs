@@ -1,7 +1,7 @@
 //! `doctor` tries a lock: what would fail in a run fails here, and nothing stays.
 
 use crate::backend::{TestBackend, patient};
-use crate::running::copy_program;
+use crate::running::{copy_program, wait_until};
 use crate::test::{Output, Test};
 use fencelock_testkit::{ClusterNodes, RedisServer, Reply, redlock_url, servers_or_skip};
 use std::fs;
@@ -249,6 +249,42 @@ fn read_only_says_that_no_lock_was_tried() {
         let trial = line(&output, "trial");
         assert!(output.status == 0 && trial.contains("not tried: --read-only"), "{trial}");
     }
+}
+
+#[test]
+fn a_server_that_refuses_writes_is_named_without_a_write() {
+    let Some(backend) = TestBackend::redis() else { return };
+    let server = backend.server();
+    let set = |name: &str, value: &str| {
+        assert_eq!(server.command(&["CONFIG", "SET", name, value]), Reply::Simple("OK".into()), "{name}");
+    };
+    let check = |subject: &str, words: &str| {
+        let output = Test::new(&backend, "doctor --read-only").output();
+        let found = line(&output, subject);
+        assert!(output.status == 69 && found.starts_with("FAILED") && found.contains(words), "{found}");
+        let refused = Test::new(&backend, "run -n k -- true").output();
+        assert_eq!(refused.status, 69, "what it says is true: {}", refused.stderr);
+    };
+    let is_fine = || Test::new(&backend, "doctor --read-only").ok();
+    is_fine();
+    set("maxmemory", "1");
+    check("memory", "the memory is full");
+    set("maxmemory", "0");
+    set("min-replicas-to-write", "1");
+    check("writes", "min-replicas-to-write");
+    set("min-replicas-to-write", "0");
+    // Its directory is gone, as a full disk would be in its way.
+    let data = fs::read_link(format!("/proc/{}/cwd", server.pid().unwrap())).unwrap();
+    fs::remove_dir_all(data).unwrap();
+    server.command(&["BGSAVE"]);
+    wait_until("the end of the snapshot", || {
+        server.command(&["INFO", "persistence"]).text()?.contains("rdb_last_bgsave_status:err").then_some(())
+    });
+    is_fine();
+    set("save", "3600 1000000");
+    check("writes", "the last snapshot of the server failed");
+    set("stop-writes-on-bgsave-error", "no");
+    is_fine();
 }
 
 #[test]

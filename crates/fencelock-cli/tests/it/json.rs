@@ -36,8 +36,9 @@ fn answer_of(command: &str) -> BTreeSet<String> {
         fields.extend(answer_of("status"));
     }
     if row[1].contains("without `done`") {
-        fields.remove("done");
-        fields.remove("lost");
+        for only_of_status in ["done", "slots", "lost"] {
+            fields.remove(only_of_status);
+        }
     }
     fields
 }

@@ -250,6 +250,53 @@ fn the_process_of_another_user_is_refused() {
     assert!(stderr.contains("this process belongs to another user (0)"), "{stderr}");
 }
 
+#[test]
+fn who_cannot_reach_a_keeper_is_told_that_the_lock_is_held_and_what_ends_it() {
+    let test = "who_cannot_reach_a_keeper_is_told_that_the_lock_is_held_and_what_ends_it";
+    let Some(directory) = OpenDirectory::for_others(test) else { return };
+    let (owner, stranger, root) = (64322, 64323, 0);
+    fs::create_dir(directory.0.path().join("locks")).unwrap();
+    fs::set_permissions(directory.0.path().join("locks"), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let script = "umask 0; sleep 1000 >/dev/null 2>&1 & ./fencelock acquire k --while-pid $!; echo $!";
+    let (_, stdout, stderr) = directory.shell(owner, "", script);
+    let [holder, process] = stdout.lines().collect::<Vec<_>>()[..] else { panic!("{stdout}{stderr}") };
+    let (_, state, _) = directory.shell(root, "", "./fencelock --json status k");
+    let state: Value = serde_json::from_str(&state).unwrap();
+    let keeper = &state["owner"]["pid"];
+    for user in [root, stranger] {
+        for line in [&format!("release k --holder {holder}"), &format!("renew k --holder {holder}"), "break k --yes"] {
+            let (code, stdout, stderr) = directory.shell(user, "", &format!("exec ./fencelock {line}"));
+            assert_eq!((code, &*stdout), (Some(64), ""), "{user}, {line}: {stderr}");
+            let why = format!(
+                "process {keeper} keeps this lock for process {process}, ignores TERM, and answers only to user {owner}: \
+                 run this as user {owner}, or end process {process}\n"
+            );
+            assert!(stderr.ends_with(&why), "{user}, {line}: {stderr}");
+            assert_eq!(stderr.contains("still held"), !line.starts_with("break"), "{user}, {line}: {stderr}");
+        }
+    }
+    // Both work.
+    let (code, stdout, stderr) = directory.shell(owner, "", &format!("exec ./fencelock release k --holder {holder}"));
+    assert_eq!((code, &*stdout), (Some(0), "k: released\n"), "{stderr}");
+    let again = format!("exec ./fencelock acquire k --while-pid {process}");
+    assert_eq!(directory.shell(owner, "", &again).0, Some(0));
+    send(process, "TERM");
+    wait_until("the end of k", || (directory.shell(root, "", "./fencelock status k").0 == Some(0)).then_some(()));
+}
+
+#[test]
+fn a_label_that_looks_like_that_of_a_keeper_points_at_no_process_of_another_user() {
+    let test = "a_label_that_looks_like_that_of_a_keeper_points_at_no_process_of_another_user";
+    let Some(directory) = OpenDirectory::for_others(test) else { return };
+    let script = "exec ./fencelock run --label 'while 1 init' k -- \
+                  sh -c './fencelock break k --yes; ./fencelock release k --holder $FENCELOCK_HOLDER; echo $?'";
+    let (_, stdout, stderr) = directory.shell(64324, "", script);
+    let said: Vec<_> = stderr.lines().collect();
+    assert_eq!(said.len(), 2, "{stderr}");
+    assert!(said[0].contains("the kernel holds this lock for process ") && !stderr.contains("process 1,"), "{stderr}");
+    assert!(stdout == "64\n" && said[1].contains("is still held") && said[1].contains("only its process"), "{stderr}");
+}
+
 /// Whether this user may choose the number of the next process of a namespace.
 fn has_namespaces(test: &str) -> bool {
     let namespace = ["--pid", "--fork", "--mount-proc"];

@@ -10,13 +10,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::Duration;
 
-/// The series of the file of a key, without `fencelock_run_last_` and the label of the key.
+/// The series of the file of a key, without `fencelock_run_`, `last_` and the label of the key.
 fn measured(backend: &TestBackend, key: &str) -> BTreeMap<String, f64> {
     let text = fs::read_to_string(backend.file(&format!("metrics/fencelock-{key}.prom"))).unwrap();
     let label = format!("key=\"{key}\"");
     let sample = |line: &str| {
-        let (series, value) = line.strip_prefix("fencelock_run_last_").unwrap().rsplit_once(' ').unwrap();
-        (series.replace(&format!("{{{label}}}"), "").replace(&format!("{label},"), ""), value.parse().unwrap())
+        let (series, value) = line.strip_prefix("fencelock_run_").unwrap().rsplit_once(' ').unwrap();
+        (
+            series.trim_start_matches("last_").replace(&format!("{{{label}}}"), "").replace(&format!("{label},"), ""),
+            value.parse().unwrap(),
+        )
     };
     text.lines().filter(|line| !line.starts_with('#')).map(sample).collect()
 }
@@ -70,12 +73,14 @@ fn a_run_that_does_not_get_the_lock_leaves_the_times_of_the_one_that_has_it() {
     let mut holder = run(&backend, "k", "echo held; read _; true").start();
     holder.wait_for("held");
     let held = measured(&backend, "k");
-    assert!(held.contains_key("start_timestamp_seconds") && held.len() == 2, "it runs: {held:?}");
+    assert!(held.contains_key("start_timestamp_seconds") && held.len() == 3, "it runs: {held:?}");
     run(&backend, "-q -n k", "").status(75).run();
     run(&backend, "-q -n -E 9 k", "").status(9).run();
     let busy = measured(&backend, "k");
     assert_eq!((outcome(&busy).as_str(), busy["exit_status"]), ("busy", 9.0));
-    assert_eq!(busy["start_timestamp_seconds"], held["start_timestamp_seconds"]);
+    for series in ["first_timestamp_seconds", "start_timestamp_seconds"] {
+        assert_eq!(busy[series], held[series]);
+    }
     assert!(!busy.contains_key("end_timestamp_seconds"), "{busy:?}");
     holder.say("\n");
     assert_eq!(holder.end().status, 0);

@@ -107,9 +107,10 @@ fn a_full_memory_is_named_and_more_memory_is_enough() {
     };
     set("1");
     let doctor = Test::new(&backend, "doctor --read-only").output();
-    for part in ["when the memory is full", "locks cannot be acquired"] {
+    for part in ["the memory is full", "locks cannot be acquired"] {
         assert!(page.contains(part) && doctor.stdout.contains(part), "{}", doctor.stdout);
     }
+    assert_eq!(doctor.status, 69);
     let refused = Test::new(&backend, "run -n stuck -- true").output();
     assert!(refused.status == 69 && refused.stderr.contains("memory"), "{}", refused.stderr);
     // Held locks are renewed.

@@ -1,7 +1,9 @@
 //! `run --slots N`: at most N commands at the same time, each with a number of its own.
 
-use crate::backend::TestBackend;
+use crate::backend::{TestBackend, patient};
 use crate::test::Test;
+use fencelock_testkit::Reply;
+use serde_json::{Value, json};
 
 #[test]
 fn each_command_has_a_slot_of_its_own() {
@@ -28,6 +30,68 @@ fn each_command_has_a_slot_of_its_own() {
         assert!(commands.into_iter().all(|command| command.end().status == 0));
         assert_eq!(Test::new(&backend, "list").output().stdout.matches("pool#").count(), 0);
     }
+}
+
+#[test]
+fn a_key_is_not_free_while_one_of_its_slots_is_held() {
+    for backend in TestBackend::every_kind() {
+        // Keys that only look like slots.
+        let mut others = Test::script(&backend, "pool#01 --also poolside#1", "echo ready; read _; true").start();
+        others.wait_for("ready");
+        Test::new(&backend, "status pool").stdout("pool: free\n").run();
+        Test::new(&backend, "wait pool").run();
+        Test::new(&backend, "break pool --yes").stdout("pool: free, nothing to do\n").run();
+        let mut holder = Test::new(&backend, "run --slots 3 pool -- sh -c")
+            .arg("echo $FENCELOCK_KEY $FENCELOCK_HOLDER; read _; true")
+            .start();
+        let (key, proof) = holder.wait_for("pool#").split_once(' ').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+        let text = format!("pool: 1 of its slots is held\n  {key}: held by *\n");
+        Test::new(&backend, "status pool").stdout(&text).status(75).run();
+        let json: Value = serde_json::from_str(&Test::new(&backend, "--json status pool").output().stdout).unwrap();
+        assert_eq!((&json["held"], &json["slots"]), (&json!(true), &json!([key])), "{json}");
+        let timeout = format!("*\nfencelock: {key} is held by *; stopped waiting after *\n");
+        Test::new(&backend, "wait -w 1 pool").stderr(&timeout).status(75).run();
+        let why = format!(
+            "fencelock: pool: 1 of its slots is held; nothing was done: name one of them, as in `fencelock break {key}`\n"
+        );
+        Test::new(&backend, "break pool --yes").stderr(&why).status(64).run();
+        for line in ["release pool", "renew pool"] {
+            let why = format!("fencelock: pool is not held by that holder, but its slot {key} is: name that one\n");
+            Test::new(&backend, &format!("{line} --holder {proof}")).stderr(&why).status(64).run();
+        }
+        let mut waiter = Test::new(&backend, "wait pool").start();
+        waiter.wait_for_error(&format!("waiting for {key}"));
+        holder.say("\n");
+        assert_eq!((holder.end().status, waiter.status()), (0, 0));
+        Test::new(&backend, "status pool").stdout("pool: free\n").run();
+    }
+}
+
+#[test]
+fn a_command_does_not_wait_for_its_own_slot() {
+    let backend = TestBackend::files();
+    let script = format!("{} wait -w 60 pool", crate::test::BINARY);
+    let output = Test::new(&backend, "run --slots 2 pool -- sh -c").arg(&script).output();
+    assert!(output.status == 64 && output.stderr.contains("waiting would deadlock"), "{}", output.stderr);
+}
+
+#[test]
+fn who_may_not_list_is_told_that_slots_may_be_held() {
+    let Some(backend) = TestBackend::redis() else { return };
+    let words = ["ACL", "SETUSER", "u", "reset", "on", ">secret", "~*", "&*", "+@all", "-scan"];
+    assert_eq!(backend.server().command(&words), Reply::Simple("OK".into()));
+    let url = patient(backend.server()).replace("redis://", "redis://u:secret@");
+    let run = |line: &str| Test::new(&backend, line).env("FENCELOCK_URL", &url).output();
+    let unknown = "whether slots of it are held is unknown: ";
+    for line in ["status k", "break k --yes", "wait k"] {
+        let output = run(line);
+        let said = output.stdout + &output.stderr;
+        assert!(output.status == 0 && said.contains("free") && said.contains(unknown), "{line}: {said}");
+    }
+    let json: Value = serde_json::from_str(&run("--json status k").stdout).unwrap();
+    assert_eq!((&json["held"], &json["slots"]), (&json!(false), &Value::Null), "{json}");
+    let event: Value = serde_json::from_str(run("--json wait k").stderr.lines().last().unwrap()).unwrap();
+    assert_eq!(event["event"], "slots_unknown", "{event}");
 }
 
 #[test]

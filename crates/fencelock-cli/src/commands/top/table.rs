@@ -1,6 +1,7 @@
 use super::args::By;
 use super::watch::Watch;
 use crate::json::{is_unread, waiters};
+use crate::keeper;
 use crate::mode;
 use crate::text::{self, plain};
 use fencelock::{Expiry, Holding, Key, Liveness, Occupant, Span};
@@ -418,8 +419,12 @@ impl fmt::Display for Table {
 /// What frees the lock of one holder.
 fn remedy(held: &Holding) -> Option<String> {
     let (Occupant::Holder(holder), 1) = (&held.first().occupant, held.holders.count()) else { return None };
-    let (pid, host) = (holder.owner.pid()?, holder.owner.host());
-    Some(format!("\n  to free it, end process {pid} on {}, or break the lock (b), which stops no process", plain(host)))
+    let (pid, host) = (holder.owner.pid()?, plain(holder.owner.host()));
+    let (pid, keeper) = match keeper::watched_by(&holder.owner) {
+        Some(watched) => (watched, format!(", for which process {pid} keeps it and ignores TERM")),
+        None => (pid, String::new()),
+    };
+    Some(format!("\n  to free it, end process {pid} on {host}{keeper}, or break the lock (b), which stops no process"))
 }
 
 /// In front of a lease whose renewal is overdue.

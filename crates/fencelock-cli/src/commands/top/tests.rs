@@ -157,6 +157,15 @@ fn details_show_the_waiters_and_follow_the_lock() {
 }
 
 #[test]
+fn details_of_a_kept_lock_name_the_process_whose_end_frees_it() {
+    let owner = Owner::new("web-1", 7, Some("while 42 claude: edit")).unwrap();
+    let hold = HolderInfo::new(Occupant::Holder(Holder { owner, ..holder(7) }), Expiry::Never);
+    let key = Key::new("k").unwrap();
+    let shown = Table::details(&key, Some(&Holding::new(key.clone(), hold))).join("\n");
+    assert!(shown.contains("to free it, end process 42 on web-1, for which process 7 keeps it"), "{shown}");
+}
+
+#[test]
 fn many_waiters_are_scrolled() {
     let queue = (0..100).map(|n| waiter(n, 1)).collect();
     let mut table = table(vec![held("k", 1, 1).with_waiters(250).with_queue(Some(queue))]);

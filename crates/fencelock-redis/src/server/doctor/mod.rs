@@ -121,6 +121,7 @@ async fn findings(redis: &Redis, session: &Session, server: &mut ServerReport) -
     }
     findings.push(eviction(&info));
     findings.push(memory(&info));
+    findings.extend(writes(session, &info).await);
     findings.push(persistence(&info, redis.quarantine(), redis.link.target.cluster.is_some()));
     findings.extend(replication(
         &info,
@@ -338,22 +339,70 @@ fn eviction(info: &HashMap<String, String>) -> Finding {
     }
 }
 
+fn number(info: &HashMap<String, String>, name: &str) -> u64 {
+    info.get(name).and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
 fn memory(info: &HashMap<String, String>) -> Finding {
-    let number = |name: &str| info.get(name).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
-    let (used, limit) = (number("used_memory"), number("maxmemory"));
-    if limit > 0 && used * 10 > limit * 9 {
-        return Finding::new(
-            Level::Warning,
-            "memory",
-            format!(
-                "{} of {} MiB are used: when the memory is full, locks cannot be acquired, only released",
-                used >> 20,
-                limit >> 20
-            ),
-            "raise maxmemory",
-        );
+    let (used, limit) = (number(info, "used_memory"), number(info, "maxmemory"));
+    // As the server counts before it refuses a write: without the buffers of replicas and of the append-only file.
+    let counted = used.saturating_sub(number(info, "mem_not_counted_for_evict"));
+    let of = format!("{} of {} MiB are used", used >> 20, limit >> 20);
+    let evicts = info.get("maxmemory_policy").is_some_and(|policy| policy != "noeviction");
+    if limit > 0 && counted > limit && !evicts {
+        let text = format!("the memory is full, {of}: locks cannot be acquired, only renewed and released");
+        return Finding::new(Level::Failure, "memory", text, "raise maxmemory, or remove other data");
+    }
+    if limit > 0 && used.saturating_mul(10) > limit.saturating_mul(9) {
+        let text = format!("{of}: when the memory is full, locks cannot be acquired, only renewed and released");
+        return Finding::new(Level::Warning, "memory", text, "raise maxmemory");
     }
     Finding::fine("memory", format!("{} MiB used", used >> 20))
+}
+
+/// Why a master refuses all writes although it answers, as far as it tells. Managed servers have no `CONFIG`.
+async fn writes(session: &Session, info: &HashMap<String, String>) -> Option<Finding> {
+    let is = |name: &str, value: &str| info.get(name).is_some_and(|found| found == value);
+    let failure = |text: String, advice| Some(Finding::new(Level::Failure, "writes", text, advice));
+    if is("aof_enabled", "1") && is("aof_last_write_status", "err") {
+        let text =
+            "the server cannot write its append-only file, and refuses writes until it can: no lock can be acquired";
+        return failure(text.to_owned(), "see its log; free space on its disk");
+    }
+    if is("rdb_last_bgsave_status", "err") {
+        const SAVE: &str = "see its log; free space on its disk, then BGSAVE";
+        let text = "the last snapshot of the server failed";
+        match (setting(session, "stop-writes-on-bgsave-error").await, setting(session, "save").await) {
+            (Some(stops), Some(when)) if stops == "yes" && !when.is_empty() => {
+                return failure(
+                    format!("{text}, and it refuses writes until one succeeds: no lock can be acquired"),
+                    SAVE,
+                );
+            }
+            (Some(_), Some(_)) => {}
+            _ => {
+                let text = format!("{text}: unless stop-writes-on-bgsave-error is no, no lock can be acquired");
+                return Some(Finding::new(Level::Warning, "writes", text, SAVE));
+            }
+        }
+    }
+    // It is missing unless the server requires replicas.
+    let good: u64 = info.get("min_slaves_good_slaves")?.parse().ok()?;
+    let wanted = match good {
+        0 => 1,
+        _ => setting(session, "min-replicas-to-write").await?.parse().ok()?,
+    };
+    if good >= wanted {
+        return None;
+    }
+    let text =
+        format!("min-replicas-to-write is set, and only {good} replicas follow in time: no lock can be acquired");
+    failure(text, "start the replicas, or require fewer")
+}
+
+async fn setting(session: &Session, name: &str) -> Option<String> {
+    let answer = session.send(redis::cmd("CONFIG").arg("GET").arg(name)).await.ok()?;
+    redis::from_redis_value::<HashMap<String, String>>(answer).ok()?.remove(name)
 }
 
 fn persistence(info: &HashMap<String, String>, quarantine: Option<&Quarantine>, has_no_quarantine: bool) -> Finding {
