@@ -1,4 +1,4 @@
-use crate::{Mode, Owner, Ttl};
+use crate::{Mode, Moment, Owner, Ttl};
 use std::panic::Location;
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub struct AcquireRequest {
     pub owner: Owner,
     /// The TTL of the lease.
     pub ttl: Ttl,
-    /// How long to wait; `None` has no limit, zero tries once.
+    /// How long to wait; zero tries once. `None` has no limit, and ends when the backend has not answered for the TTL.
     pub wait: Option<Duration>,
     /// Tries at regular intervals, instead of waiting in the queue.
     pub retry: Option<Retry>,
@@ -47,6 +47,11 @@ impl AcquireRequest {
     /// subscribes this client to releases.
     pub fn queues(&self) -> bool {
         self.retry.is_none() && self.wait != Some(Duration::ZERO)
+    }
+
+    /// Whether its wait ends because the backend answered last at this moment: with a limit, only the limit counts.
+    pub(crate) fn is_given_up(&self, last_answer: Moment, now: Moment) -> bool {
+        self.wait.is_none() && now.since(last_answer) >= self.ttl.get()
     }
 
     /// Whether it may take a lease from another task, or pass one on.
