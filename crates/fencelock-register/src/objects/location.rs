@@ -2,7 +2,7 @@
 
 use super::service::{Place, Service};
 use crate::web::{decoded, options, polls, span, unknown_option};
-use fencelock_core::{Invalid, RetryPlan};
+use fencelock_core::{Invalid, RetryPlan, parse_url};
 use object_store::ObjectStore;
 use object_store::path::Path;
 use std::sync::Arc;
@@ -35,6 +35,10 @@ impl Location {
     /// # Errors
     /// [`Invalid`] names what is wrong.
     pub(super) fn parse(url: &str, environment: impl Fn(&str) -> Option<String>) -> Result<Self, Invalid> {
+        parse_url(url, |url| Self::of(url, environment))
+    }
+
+    fn of(url: &str, environment: impl Fn(&str) -> Option<String>) -> Result<Self, Invalid> {
         let (address, text) = url.split_once('?').unwrap_or((url, ""));
         let (scheme, rest) = address.split_once("://").unwrap_or((address, ""));
         let service = Service::ALL.into_iter().find(|service| service.form().scheme() == scheme);
@@ -104,7 +108,9 @@ impl Location {
         let Some(endpoint) = &self.endpoint else { return Ok(()) };
         let (protocol, rest) = endpoint.split_once("://").unwrap_or_default();
         let authority = rest.split('/').next().unwrap_or_default();
-        if authority.is_empty() || !matches!(protocol, "http" | "https") || authority.contains(['@', '?', '#']) {
+        let has_login = rest.contains('@') || authority.contains("%40");
+        if authority.is_empty() || !matches!(protocol, "http" | "https") || has_login || authority.contains(['?', '#'])
+        {
             return Err(Invalid::new("endpoint= is no URL of a server, without credentials: https://HOST[:PORT]"));
         }
         let host = match authority.strip_prefix('[') {
@@ -163,7 +169,7 @@ mod tests {
             ("s3://bucket/a/b/", "s3://bucket/a/b"),
             ("s3://bucket?skew=5s&poll=500ms&clock=off&verify=off", "s3://bucket"),
             ("s3://bucket/a%20b?region=eu-1", "s3://bucket/a b"),
-            ("s3://bucket/a~b@c/100%25", "s3://bucket/a~b@c/100%"),
+            ("s3://bucket/a~b%40c/100%25", "s3://bucket/a~b@c/100%"),
             ("s3://b?endpoint=http://127.0.0.1:9000/&path_style=off", "s3://b?endpoint=http://127.0.0.1:9000"),
             ("s3://b?endpoint=http://minio&allow_http=on", "s3://b?endpoint=http://minio"),
             ("s3://b?endpoint=http://[::1]:9000", "s3://b?endpoint=http://[::1]:9000"),
@@ -205,7 +211,8 @@ mod tests {
             ("s3://bucket?skew=2", "write 500ms or 2s"),
             ("s3://bucket?poll=99999999s", "up to an hour"),
             ("s3://bucket?endpoint=minio:9000", "no URL"),
-            ("s3://bucket?endpoint=https://user:secret@minio", "without credentials"),
+            ("s3://bucket?endpoint=https://user:secret@minio", "%40"),
+            ("s3://bucket?endpoint=https://user:a/secret%40minio", "without credentials"),
             ("s3://bucket?endpoint=http://minio:9000", "allow_http=on"),
             ("s3://bucket?endpoint=http://127.0.0.1.example", "allow_http=on"),
             ("az://a/b?region=eu", "does not apply to az://"),
