@@ -119,6 +119,12 @@ impl Client {
         None
     }
 
+    /// Until when its request may be answered.
+    pub(crate) fn limit(&self, task: usize) -> Option<u64> {
+        let AcquireNext::Send(_, limit) = &self.tasks[task].1 else { return None };
+        Some(limit.as_micros() / 1_000_000)
+    }
+
     pub(crate) fn seconds(&self) -> u64 {
         self.micros / 1_000_000
     }

@@ -46,6 +46,8 @@ fn a_wait_without_a_limit_ends_when_there_was_no_answer_for_the_ttl() {
             client.answered(task, answer);
         }
         let last = client.seconds();
+        client.claims(task);
+        assert_eq!(client.limit(task), Some(last + 30), "a request in flight ends with the wait");
         assert!(is_unreachable(&client.is_refused(task)));
         assert!((30..=31).contains(&(client.seconds() - last)), "{} after {last}", client.seconds());
     }

@@ -186,7 +186,8 @@ impl Claiming {
     }
 
     /// The backend did not answer. `Err` if the task must give up: the error is permanent, its wait is over, or it has no limit, and
-    /// there was no answer for as long as a lease lasts. `known` is the holder that another task of this client was told.
+    /// there was no answer for as long as a lease lasts. `known` is the holder that another task of this client was told; after so long
+    /// without an answer, no holder is known any more.
     pub(crate) fn on_trouble(
         &mut self,
         request: &AcquireRequest,
@@ -204,7 +205,9 @@ impl Claiming {
             // The wait ended before the last reply; the error before it is more useful.
             cause = quarantined;
         }
+        let is_silent = now.since(self.last_answer) >= request.ttl.get();
         if over
+            && !is_silent
             && !cause.is_permanent()
             && !cause.is_quarantine()
             && let Some(occupied) = self.occupied.as_ref().or(known)
@@ -212,7 +215,7 @@ impl Claiming {
             // The holder was reported before.
             return Err(FailureReason::Busy(Some(occupied.clone())));
         }
-        if cause.is_permanent() || request.is_given_up(self.last_answer, now) || over {
+        if cause.is_permanent() || is_silent && request.wait.is_none() || over {
             return Err(FailureReason::Unreachable(cause));
         }
         Ok(cause)

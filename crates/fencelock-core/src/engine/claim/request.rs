@@ -49,9 +49,9 @@ impl AcquireRequest {
         self.retry.is_none() && self.wait != Some(Duration::ZERO)
     }
 
-    /// Whether its wait ends because the backend answered last at this moment: with a limit, only the limit counts.
-    pub(crate) fn is_given_up(&self, last_answer: Moment, now: Moment) -> bool {
-        self.wait.is_none() && now.since(last_answer) >= self.ttl.get()
+    /// When its wait ends if the backend has not answered since this moment. `None` with a limit: then only the limit counts.
+    pub(crate) fn gives_up_at(&self, last_answer: Moment) -> Option<Moment> {
+        self.wait.is_none().then(|| last_answer + self.ttl.get())
     }
 
     /// Whether it may take a lease from another task, or pass one on.

@@ -120,6 +120,12 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
     }
 
+    /// When the wait of a task that claims ends if the backend goes on not to answer.
+    pub(crate) fn gives_up_at(&self, id: WaiterId) -> Option<Moment> {
+        let Waiter { request, state: WaiterState::Claiming(claiming), .. } = self.waiters.get(id)? else { return None };
+        request.gives_up_at(claiming.last_answer)
+    }
+
     pub(super) fn begin_claiming(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> TaskStep {
         let in_queue = self.waiters.is_in_queue(id);
         let (silent_since, yield_until) = (self.silent_since, self.leases.yield_until);
@@ -299,7 +305,11 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             let earlier = self.silent_since.min(claiming.last_answer);
             self.silent_since = if claiming.in_quarantine() { Moment::NEVER } else { earlier };
             let (since, now) = (self.silent_since.min(cx.now), cx.now);
-            self.fail_others(id, &failure, |waiter| waiter.request.is_given_up(since.max(waiter.arrived), now), cx);
+            if now.since(since) >= request.ttl.get() {
+                self.last_busy = None;
+            }
+            let end = |waiter: &Waiter<W>| waiter.request.gives_up_at(since.max(waiter.arrived));
+            self.fail_others(id, &failure, |waiter| end(waiter).is_some_and(|end| now >= end), cx);
         }
         cx.act(Action::Report(Box::new(ClaimReport::Trouble(outcome?))));
         Ok(())
