@@ -97,7 +97,7 @@ pub fn parse_url<T>(url: &str, parse: impl FnOnce(&str) -> Result<T, Invalid>) -
     let hosts = authority.rsplit_once('@').map_or(authority, |(_, hosts)| hosts);
     let refused = || {
         Invalid::new(format!(
-            "{scheme}://: an @ is left behind the login: in a user, a password or a path, write @ : / # ? as %40 %3A %2F %23 %3F"
+            "{scheme}://: an @ is left after the login: in a user, a password or a path, write @ : / # ? as %40 %3A %2F %23 %3F"
         ))
     };
     if hosts.contains("%40") || !hosts.is_empty() && path.contains('@') {
