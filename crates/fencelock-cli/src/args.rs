@@ -389,6 +389,8 @@ pub(crate) struct Wait {
     #[arg(value_parser = parse::key)]
     pub(crate) key: String,
     /// Wait at most this long: 5, 0.5, 90s, 2m, 1h30m [default: no limit]
+    ///
+    /// Without it, the wait ends when the backend has not answered for 30s.
     #[arg(short = 'w', long = "wait", value_name = "DURATION", value_parser = span::parse)]
     pub(crate) limit: Option<Duration>,
     #[command(flatten)]

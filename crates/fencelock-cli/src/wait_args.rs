@@ -23,6 +23,8 @@ pub(crate) struct Patience {
     #[arg(short, long, aliases = ["nonblock", "nb"], conflicts_with = "wait")]
     pub(crate) no_wait: bool,
     /// Wait at most this long: 5, 0.5, 90s, 2m, 1h30m [default: no limit]
+    ///
+    /// Without it, the wait ends when the backend has not answered for the TTL.
     #[arg(short, long, alias = "timeout", value_name = "DURATION", value_parser = span::parse)]
     pub(crate) wait: Option<Duration>,
 }

@@ -136,7 +136,7 @@ pub use registered_node::{Change, RegisteredNode};
 pub use renewal::{Due, LossReason, RenewalPlan};
 pub use resize::{Resize, Resized};
 pub use retry::{RetryPlan, jitter};
-pub use scheme::{Connecting, Registering, Scheme, SchemeCommands, UrlForm};
+pub use scheme::{Connecting, Registering, Scheme, SchemeCommands, UrlForm, parse_url};
 pub use side_key::{SideKeys, key_of_side_key, side_key};
 pub use slot_map::SlotMap;
 pub use span::Span;

@@ -84,6 +84,28 @@ fn refused(url: &str, why: &str) -> Invalid {
     Invalid::new(format!("{}: {why}", url.split_once(':').map_or(url, |(scheme, _)| scheme)))
 }
 
+/// Parses a URL that may have a login before its hosts. An `@` that is left in the hosts or in a path behind them is refused: it shows
+/// that a password has a character that is not escaped, and its rest would be looked up as a host, and shown. A query may have an `@`,
+/// but then its errors may be about a password, and are not shown.
+///
+/// # Errors
+/// [`Invalid`] without a part of the URL but its scheme, and that of `parse`.
+pub fn parse_url<T>(url: &str, parse: impl FnOnce(&str) -> Result<T, Invalid>) -> Result<T, Invalid> {
+    let (scheme, rest) = url.split_once("://").unwrap_or((url.split(':').next().unwrap_or_default(), ""));
+    let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (authority, path) = address.split_at(address.find(['/', '#']).unwrap_or(address.len()));
+    let hosts = authority.rsplit_once('@').map_or(authority, |(_, hosts)| hosts);
+    let refused = || {
+        Invalid::new(format!(
+            "{scheme}://: an @ is left after the login: in a user, a password or a path, write @ : / # ? as %40 %3A %2F %23 %3F"
+        ))
+    };
+    if hosts.contains("%40") || !hosts.is_empty() && path.contains('@') {
+        return Err(refused());
+    }
+    parse(url).map_err(|error| if query.contains('@') { refused() } else { error })
+}
+
 /// A form of the URLs of a scheme, for errors and help texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

@@ -17,7 +17,10 @@ pub(crate) const LOCKED: &str = "a transaction holds the row of this key, such a
 const PASSWORD: &str = "write it in the URL, or in the file of password_file=";
 
 /// The rest by the first two characters of their code.
-const CLASSES: [(&str, Fault); 7] = [
+const CLASSES: [(&str, Fault); 9] = [
+    // Data that this database never takes, such as a key with a letter that its encoding lacks, or more of it than a limit allows.
+    ("22", Fault::Unsupported),
+    ("54", Fault::Unsupported),
     (OTHER_SERVER, Fault::Unreachable),
     // A superuser must not make functions in the schema of another role.
     ("FL004", Fault::Denied),
@@ -88,6 +91,9 @@ fn remedy(code: &SqlState) -> Option<&'static str> {
             "name a role that may connect from here, as in postgres://ROLE@HOST/DATABASE, or make one with `createuser`"
         }
         SqlState::LOCK_NOT_AVAILABLE => LOCKED,
+        SqlState::UNTRANSLATABLE_CHARACTER | SqlState::CHARACTER_NOT_IN_REPERTOIRE => {
+            "use a key and a label of letters that the encoding of the database has, or a database with ENCODING UTF8"
+        }
         SqlState::READ_ONLY_SQL_TRANSACTION | SqlState::FEATURE_NOT_SUPPORTED => {
             "if it is a standby, name the primary in the URL"
         }
@@ -125,7 +131,10 @@ mod tests {
             ("55P03", Fault::Busy),
             ("40001", Fault::Busy),
             ("40P01", Fault::Busy),
-            ("22021", Fault::Other),
+            ("22021", Fault::Unsupported),
+            ("22P05", Fault::Unsupported),
+            ("54000", Fault::Unsupported),
+            ("23505", Fault::Other),
         ] {
             assert_eq!(fault_of(&SqlState::from_code(code)), fault, "{code}");
         }

@@ -1,6 +1,6 @@
 //! What a URL names: the servers, the database, and the options.
 
-use fencelock_core::{Drift, Fault, Invalid, Ttl, quarantine};
+use fencelock_core::{Drift, Fault, Invalid, Ttl, parse_url, quarantine};
 use percent_encoding::percent_decode_str;
 use std::fmt;
 use std::fs::File;
@@ -76,6 +76,10 @@ pub(crate) enum TlsMode {
 
 impl Target {
     pub(crate) fn parse(url: &str) -> Result<Self, Invalid> {
+        parse_url(url, Self::of)
+    }
+
+    fn of(url: &str) -> Result<Self, Invalid> {
         let rest = url.strip_prefix("postgres://").or_else(|| url.strip_prefix("postgresql://"));
         let rest = rest.ok_or_else(|| Invalid::new("expected postgres://[USER@]HOST[:PORT]/DATABASE"))?;
         if rest.contains('#') {
@@ -283,7 +287,10 @@ impl Place {
     fn hosts(&self, authority: &str) -> Result<Vec<Host>, Invalid> {
         let default = self.port.unwrap_or(DEFAULT_PORT);
         match (authority, &self.host) {
-            ("", Some(host)) => Ok(host.split(',').map(|host| host_of(host, default)).collect()),
+            ("", Some(hosts)) if hosts.contains('@') && !hosts.starts_with('/') => {
+                Err(Invalid::new("host= has an @: a user and a password are written before the hosts of the URL"))
+            }
+            ("", Some(hosts)) => Ok(hosts.split(',').map(|host| host_of(host, default)).collect()),
             ("", None) => Ok(vec![Host::Unix(default_dir().to_owned(), default)]),
             (_, Some(_)) => Err(Invalid::new("the URL names a host, and host= another one: write one of them")),
             (hosts, None) => hosts.split(',').map(|host| self.host_and_port(host, default)).collect(),
@@ -294,9 +301,7 @@ impl Place {
         // The colons of an IPv6 address are in brackets.
         let bracket = text.rfind(']').map_or(0, |at| at + 1);
         let (host, number) = match text[bracket..].rfind(':') {
-            Some(at) if self.port.is_some() => {
-                return Err(Invalid::new(format!("{:?}: the URL and port= both name a port", &text[bracket + at..])));
-            }
+            Some(_) if self.port.is_some() => return Err(Invalid::new("the URL and port= both name a port")),
             Some(at) => (&text[..bracket + at], port(&text[bracket + at + 1..])?),
             None => (text, default),
         };
@@ -344,7 +349,8 @@ fn some(text: String) -> Option<String> {
 
 fn port(text: &str) -> Result<u16, Invalid> {
     let port = text.parse().ok().filter(|port| *port != 0);
-    port.ok_or_else(|| Invalid::new(format!("a port is a number from 1 to 65535, not {text:?}")))
+    // What is written there may be a password, if the host is missing.
+    port.ok_or_else(|| Invalid::new("a port is a number from 1 to 65535"))
 }
 
 fn millis(name: &str, text: &str) -> Result<Duration, Invalid> {
@@ -401,6 +407,7 @@ mod tests {
             ("postgres://h/d?max_ttl=1", "10 ms"),
             ("postgres://h/d?sslrootcert=/ca.pem", "verify-full"),
             ("postgres://h/d?host=/run", "host="),
+            ("postgres:///d?host=u%3Ap%40h", "host="),
             ("postgres://h:7/d?port=8", "port="),
             ("postgres://u:p@h/d?password_file=/f", "password_file"),
             ("postgres://h/d#x", "fragment"),

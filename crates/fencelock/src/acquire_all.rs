@@ -69,9 +69,10 @@ impl Attempt<'_> {
             loss = held.lost() => return self.on_lost(loss),
             claimed = claims => claimed,
         };
+        let ttl = self.request.template.options.ttl.get();
         let results = claimed.into_iter().map(|claimed| match claimed {
             Ok(Ok(guard)) => Claimed::Granted(guard),
-            Ok(Err(error)) => Claimed::Failed(error.of_claim(), error),
+            Ok(Err(error)) => Claimed::Failed(error.of_claim(ttl), error),
             Err(_) => Claimed::Unanswered,
         });
         self.all.on_claimed(results.collect(), self.client.clock.now());

@@ -58,10 +58,10 @@ impl Lock {
     /// Waits for the lock, and acquires it.
     ///
     /// # Errors
-    /// [`Error::Busy`] after the maximum wait, [`Error::Unreachable`] if the backend has not answered for
-    /// the TTL (or the maximum wait, or immediately if it tries once), [`Error::NotReplicated`] immediately,
-    /// [`Error::ModeUnsupported`] and [`Error::ModeConflict`] for a [shared](Lock::shared) lock, [`Error::Config`],
-    /// [`Error::Closed`]. A quarantine is waited for like a held lock.
+    /// [`Error::Busy`] after the [maximum wait](Lock::wait). [`Error::Unreachable`] if the backend does not answer: after the maximum
+    /// wait, or without one when it has not answered for the TTL. A busy lock and a quarantine are answers, and are waited for.
+    /// [`Error::NotReplicated`] immediately, [`Error::ModeUnsupported`] and [`Error::ModeConflict`] for a [shared](Lock::shared) lock,
+    /// [`Error::Config`], [`Error::Closed`].
     ///
     /// # Cancel safety
     /// Dropping the future leaves the queue; if the lock was granted in the meantime, it is released in the

@@ -168,8 +168,9 @@ macro_rules! setters {
         }
     };
     (@wait [$($at:tt)+] [$($more:literal)?]) => {
-        /// Waits at most this long, and 50 ms more for a pending reply; without it, waits without limit. Zero tries once, and
-        /// waits for that reply as long as the backend allows.
+        /// Waits at most this long, and 50 ms more for a pending reply, whether the key is busy or the backend does not answer.
+        /// Without it, a busy key is waited for without limit, and a backend that does not answer for the TTL. Zero tries once,
+        /// and waits for that reply as long as the backend allows.
         $(#[doc = ""] #[doc = $more])?
         pub fn wait(mut self, wait: std::time::Duration) -> Self {
             self.$($at)+.wait = Some(wait);

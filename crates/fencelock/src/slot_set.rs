@@ -69,7 +69,7 @@ impl SlotSet {
                     Ok(guard) => drop(guard),
                     Err(error) => {
                         failed += 1;
-                        slots.on_failed(slot, error.of_claim(), error, client.clock.now());
+                        slots.on_failed(slot, error.of_claim(settings.ttl), error, client.clock.now());
                     }
                 },
                 () = time_until(client, until) => slots.on_time(client.clock.now()),

@@ -1,7 +1,9 @@
 //! A crate that is not ours adds a backend of its own, and programs name it in a URL.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-use fencelock::backends::{Connecting, Memory, Scheme, UrlForm, init, lazy, on_demand, scheme_of};
+use fencelock::backends::{
+    ConnectError, Connecting, Memory, Scheme, UrlForm, connect, init, lazy, on_demand, scheme_of,
+};
 use fencelock::{Client, Error, Invalid, Unknown, contract::Fault, register};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Once};
@@ -131,5 +133,48 @@ async fn a_url_with_a_small_mistake_says_what_to_write() {
     }
     if cfg!(feature = "file") {
         assert!(hint("file://x").await.contains("file:DIR"), "a host");
+    }
+}
+
+/// The URLs of each form of this crate with a host, with a part of a password where the host or the path is expected.
+fn with_a_password_that_is_not_escaped() -> Vec<String> {
+    let forms: Vec<_> = fencelock::backends::schemes().iter().flat_map(|scheme| scheme.forms().to_vec()).collect();
+    let remote = forms.into_iter().filter(|form| form.url.contains("://") && form.scheme() != "shelf");
+    let with = |form: UrlForm| {
+        ["usr7:Hunter2/x@", "usr7:6379/x@", "usr7:Hunter2#x@", "usr7:6379?x=1@", "usr7:Hunter2/x@y,", "usr7:Hunter2%40"]
+            .map(|login| form.url.replacen("://", &format!("://{login}"), 1))
+    };
+    remote.flat_map(with).collect()
+}
+
+#[tokio::test]
+async fn a_part_of_a_password_is_neither_looked_up_nor_shown() {
+    let urls = with_a_password_that_is_not_escaped();
+    assert!(urls.len() >= 6 * 14, "every scheme: {urls:?}");
+    for url in &urls {
+        let refused = [connect(url).await.err(), lazy(url).await.err(), on_demand(url).await.err()];
+        let servers = fencelock::backends::servers(url);
+        for error in refused {
+            let Some(ConnectError::Url(refused)) = error else { panic!("{url}: {error:?}") };
+            let text = refused.to_string();
+            let shows = ["usr7", "Hunter2", "6379", "x@", "x=1", "HOST"].iter().any(|part| text.contains(part));
+            assert!(!shows && text.contains("%40"), "{url}: {text}");
+        }
+        assert!(servers.is_err() || servers.is_ok_and(|servers| servers.is_empty()), "{url}");
+    }
+}
+
+#[tokio::test]
+async fn an_at_in_a_login_a_query_or_the_path_of_a_socket_is_accepted() {
+    for url in [
+        "redis://user@server:p@h/1?prefix=a@b",
+        "redis+unix://u:p@/run/a@b.sock",
+        "redlock://a:1,u:p@b,u:q@c",
+        "postgres://user@server:p@h/a%40b",
+        "postgres://h/d?password_file=/home/a@b/p",
+        "postgres:///d?host=/run/a@b",
+        "s3://bucket/a%40b",
+    ] {
+        assert!(lazy(url).await.is_ok(), "{url}");
     }
 }

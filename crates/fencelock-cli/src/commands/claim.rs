@@ -8,10 +8,6 @@ use crate::wait_status::WaitStatus;
 use fencelock::{Client, Error, Guards, Mode, OnceStart, UnfinishedRun, Waiting, WindowDone};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::sleep;
-
-/// The pause between claims. A claim lasts as long as the TTL, which may be short.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// The settings of a claim, and how long to wait for it.
 #[derive(Debug, Clone, Copy)]
@@ -33,14 +29,14 @@ pub(super) async fn check(key: &str, nested_ok: bool, client: &Client, context: 
     Ok(backend)
 }
 
-/// Waits for the locks, also while their servers are unreachable. The limit applies from the start.
+/// Waits for the locks.
 pub(super) async fn claim(
     keys: &[String],
     request: ClaimRequest<'_>,
     client: &Client,
     progress: &Arc<Progress>,
 ) -> Result<Guards, Error> {
-    let claimed = retry_unreachable(request, progress, |left| claim_once(keys, request, left, client, progress)).await;
+    let claimed = claim_once(keys, request, client, progress).await;
     match &claimed {
         Ok(_) if keys.len() > 1 => progress.done("were acquired"),
         Ok(_) => progress.done("was acquired"),
@@ -65,8 +61,7 @@ pub(super) async fn begin(
     client: &Client,
     progress: &Arc<Progress>,
 ) -> Result<Begun, Error> {
-    let begun =
-        retry_unreachable(request, progress, |left| begin_once(key, once, request, left, client, progress)).await;
+    let begun = begin_once(key, once, request, client, progress).await;
     match &begun {
         Ok(Begun::Run(..)) => progress.done("was acquired"),
         Ok(Begun::AlreadyDone(_)) | Err(_) => progress.clear(),
@@ -74,55 +69,20 @@ pub(super) async fn begin(
     begun
 }
 
-/// Retries claims that end because the servers were unreachable for the TTL.
-pub(super) async fn retry_unreachable<T>(
-    request: ClaimRequest<'_>,
-    progress: &Progress,
-    claim: impl AsyncFn(Option<Duration>) -> Result<T, Error>,
-) -> Result<T, Error> {
-    let mut tries = 0;
-    loop {
-        let left = request.wait.map(|limit| limit.saturating_sub(progress.waited()));
-        match claim(left).await {
-            Err(mut error) if may_pass(&error) => {
-                tries = extend_error(&mut error, progress.waited(), tries);
-                if request.wait.is_some_and(|limit| progress.waited() >= limit) {
-                    return Err(error);
-                }
-                sleep(PAUSE).await;
-            }
-            claimed => return claimed,
-        }
-    }
-}
-
-/// Whether the backend did not answer, and may answer later.
-pub(super) fn may_pass(error: &Error) -> bool {
-    matches!(error, Error::Unreachable { cause, .. } if !cause.is_permanent())
-}
-
-/// Extends the error of the last claim to the whole wait. Returns the total number of attempts.
-pub(super) fn extend_error(error: &mut Error, waited: Duration, tries_before: u32) -> u32 {
-    let Error::Unreachable { waited: last, attempts, .. } = error else { return tries_before };
-    (*last, *attempts) = (waited, attempts.saturating_add(tries_before));
-    *attempts
-}
-
 async fn claim_once(
     keys: &[String],
     request: ClaimRequest<'_>,
-    wait: Option<Duration>,
     client: &Client,
     progress: &Arc<Progress>,
 ) -> Result<Guards, Error> {
     if let (Mode::Permits { weight, limit, .. }, [key]) = (request.mode, keys) {
-        return claim_permits(key, (weight, limit), request, wait, client, progress).await;
+        return claim_permits(key, (weight, limit), request, client, progress).await;
     }
     let mut lock = client.lock_all(keys).ttl(request.ttl);
     if request.mode == Mode::Shared {
         lock = lock.shared();
     }
-    if let Some(wait) = wait {
+    if let Some(wait) = request.wait {
         lock = lock.wait(wait);
     }
     // Without a wait, the error reports the holder.
@@ -141,12 +101,11 @@ async fn claim_permits(
     key: &str,
     (weight, limit): (u32, u32),
     request: ClaimRequest<'_>,
-    wait: Option<Duration>,
     client: &Client,
     progress: &Arc<Progress>,
 ) -> Result<Guards, Error> {
     let mut semaphore = client.semaphore(key, limit).ttl(request.ttl);
-    if let Some(wait) = wait {
+    if let Some(wait) = request.wait {
         semaphore = semaphore.wait(wait);
     }
     if request.wait != Some(Duration::ZERO) {
@@ -168,7 +127,6 @@ async fn begin_once(
     key: &str,
     once: OnceRule,
     request: ClaimRequest<'_>,
-    wait: Option<Duration>,
     client: &Client,
     progress: &Arc<Progress>,
 ) -> Result<Begun, Error> {
@@ -176,7 +134,7 @@ async fn begin_once(
     if once.even_if_failed {
         work = work.even_if_failed();
     }
-    if let Some(wait) = wait {
+    if let Some(wait) = request.wait {
         work = work.wait(wait);
     }
     // Without a wait, the error reports the holder.

@@ -1,4 +1,4 @@
-use super::claim::{ClaimRequest, retry_unreachable};
+use super::claim::ClaimRequest;
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::text::{holding, plain};
@@ -65,8 +65,7 @@ pub(super) async fn acquire(
     client: &Client,
     progress: &Arc<Progress>,
 ) -> Result<(Guards, u32), Error> {
-    let claim = |left| acquire_once(&plan.keys[0], slots, request, left, client, progress);
-    let held: Result<SlotGuard, Error> = retry_unreachable(request, progress, claim).await;
+    let held = acquire_once(&plan.keys[0], slots, request, client, progress).await;
     match &held {
         Ok(_) => progress.done("was acquired"),
         Err(_) => progress.clear(),
@@ -80,12 +79,11 @@ async fn acquire_once(
     key: &str,
     slots: u32,
     request: ClaimRequest<'_>,
-    wait: Option<Duration>,
     client: &Client,
     progress: &Arc<Progress>,
 ) -> Result<SlotGuard, Error> {
     let mut set = client.slots(key, slots).ttl(request.ttl);
-    if let Some(wait) = wait {
+    if let Some(wait) = request.wait {
         set = set.wait(wait);
     }
     // Without a wait, the error reports the holder.

@@ -1,4 +1,4 @@
-use super::claim::{check, extend_error};
+use super::claim::check;
 use super::slots;
 use crate::args::Wait;
 use crate::context::Context;
@@ -15,6 +15,8 @@ use fencelock::{Capabilities, Client, Error, Expiry, Fault, Holding, Span, Unkno
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
+/// Without a limit, the wait ends after this time without an answer: the default TTL of what is waited for.
+const SILENCE: Duration = Duration::from_secs(30);
 /// The minimum timeout of a poll: a healthy server answers faster.
 const MIN_INSPECT_TIMEOUT: Duration = Duration::from_millis(50);
 
@@ -52,12 +54,17 @@ fn answer(
 async fn until_free(wait: &Wait, client: &Client, context: &Context) -> Result<Exit, Failure> {
     let progress = &Progress::new(&wait.key, context.report);
     let Capabilities { queues, polls, .. } = client.capabilities();
-    let (mut attempts, mut last) = (0, None);
+    let (mut attempts, mut last, mut answered) = (0, None, Duration::ZERO);
+    // With a limit, only the limit counts.
+    let left = |answered| wait.limit.unwrap_or(answered + SILENCE).saturating_sub(progress.waited());
     loop {
-        let seen = look(wait, client, progress, last, context).await;
+        let seen = look(left(answered), wait, client, last, context).await;
+        if !matches!(&seen, Err(Error::Unreachable { cause, .. }) if !cause.is_quarantine()) {
+            answered = progress.waited();
+        }
         last = seen.as_ref().ok().cloned().flatten();
-        let left = wait.limit.map(|limit| limit.saturating_sub(progress.waited()));
-        let over = left == Some(Duration::ZERO);
+        let left = left(answered);
+        let over = left.is_zero();
         let expiry = match seen {
             Ok(None) => {
                 progress.done("is free");
@@ -85,34 +92,36 @@ async fn until_free(wait: &Wait, client: &Client, context: &Context) -> Result<E
                 Expiry::Never
             }
             Err(mut error) => {
-                extend_error(&mut error, progress.waited(), attempts);
+                if let Error::Unreachable { waited, attempts: all, .. } = &mut error {
+                    (*waited, *all) = (progress.waited(), attempts + 1);
+                }
                 return Err(error.into());
             }
         };
         // As for a lock: each poll of some stores costs money.
-        sleep(polls.pause(attempts, expiry, 0).min(left.unwrap_or(Duration::MAX))).await;
+        sleep(polls.pause(attempts, expiry, 0).min(left)).await;
         attempts += 1;
     }
 }
 
 /// The key, or one of its slots that is held. A slot that was held is asked for first, because a list costs more.
 async fn look(
+    left: Duration,
     wait: &Wait,
     client: &Client,
-    progress: &Progress,
     last: Option<Holding>,
     context: &Context,
 ) -> Result<Option<Holding>, Error> {
     if let Some(slot) = last.as_ref().map(|last| last.key.clone()).filter(|last| last.as_str() != wait.key)
-        && let Some(held) = inspect_within_limit(slot.as_str(), wait, client, progress, last.clone()).await?
+        && let Some(held) = inspect_within(left, slot.as_str(), wait, client, last.clone()).await?
     {
         return Ok(Some(held));
     }
-    if let Some(held) = inspect_within_limit(&wait.key, wait, client, progress, last).await? {
+    if let Some(held) = inspect_within(left, &wait.key, wait, client, last).await? {
         return Ok(Some(held));
     }
-    let left = wait.limit.filter(|limit| !limit.is_zero()).map(|limit| limit.saturating_sub(progress.waited()));
-    let within = left.map_or(slots::LISTING, |left| left.clamp(MIN_INSPECT_TIMEOUT, slots::LISTING));
+    let once = wait.limit == Some(Duration::ZERO);
+    let within = if once { slots::LISTING } else { left.clamp(MIN_INSPECT_TIMEOUT, slots::LISTING) };
     let slots = slots::held(&wait.key, client, within).await;
     Ok(slots
         .unwrap_or_else(|why| {
@@ -123,21 +132,22 @@ async fn look(
         .next())
 }
 
-/// Polls once, at most until the wait ends. A single poll without a wait uses the timeout of the backend. Without a reply, the
-/// holder of the poll before is still the last one that is known.
-async fn inspect_within_limit(
+/// Polls once, at most until the wait ends. A single poll without a wait uses the timeout of the backend. Without a reply within a
+/// limit, the holder of the poll before is still the last one that is known.
+async fn inspect_within(
+    left: Duration,
     key: &str,
     wait: &Wait,
     client: &Client,
-    progress: &Progress,
     last: Option<Holding>,
 ) -> Result<Option<Holding>, Error> {
     let inspection = client.inspect(key);
-    let Some(limit) = wait.limit.filter(|limit| !limit.is_zero()) else { return inspection.await };
-    let left = limit.saturating_sub(progress.waited()).max(MIN_INSPECT_TIMEOUT);
-    timeout(left, inspection).await.unwrap_or_else(|_| {
+    if wait.limit == Some(Duration::ZERO) {
+        return inspection.await;
+    }
+    timeout(left.max(MIN_INSPECT_TIMEOUT), inspection).await.unwrap_or_else(|_| {
         let cause = Unknown::new(client.name(), Fault::Timeout, "the wait ended before a reply arrived");
-        last.map(Some).ok_or_else(|| Error::unreachable(cause))
+        last.filter(|_| wait.limit.is_some()).map(Some).ok_or_else(|| Error::unreachable(cause))
     })
 }
 

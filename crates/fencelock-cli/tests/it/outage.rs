@@ -128,6 +128,34 @@ fn the_wait_for_a_server_has_the_limit_of_the_wait() {
 }
 
 #[test]
+fn without_a_limit_a_wait_for_a_server_that_does_not_answer_ends_after_the_ttl() {
+    const CLAIMS: [&str; 6] = [
+        "run --ttl 2s a -- true",
+        "run --ttl 2s b --also c -- true",
+        "run --ttl 2s --slots 2 d -- true",
+        "run --ttl 2s --once-per 1h e -- true",
+        "acquire --ttl 2s f",
+        "elect --ttl 2s g -- true",
+    ];
+    let Some(backend) = TestBackend::redis() else { return };
+    let server = backend.server();
+    server.freeze();
+    let begun = Instant::now();
+    let start = |url: &str, line| Test::new(&backend, line).env("FENCELOCK_URL", url).start();
+    let waits = [server.url(), "redis://127.0.0.1:1".to_owned()].map(|url| {
+        let claims = CLAIMS.map(|line| (line, Duration::from_secs(2), start(&url, line)));
+        claims.into_iter().chain([("wait h", Duration::from_secs(30), start(&url, "wait h"))])
+    });
+    for (line, silence, wait) in waits.into_iter().flatten() {
+        let output = wait.end();
+        assert!(begun.elapsed() >= silence, "{line}: {}", output.stderr);
+        assert_eq!(output.status, 69, "{line}: {}", output.stderr);
+        assert!(output.stderr.contains(" cannot be reached after "), "{line}: {}", output.stderr);
+    }
+    server.thaw();
+}
+
+#[test]
 fn a_wait_that_ends_before_the_last_reply_names_the_last_holder() {
     let Some(backend) = TestBackend::redis() else { return };
     let mut holder = Test::script(&backend, "--ttl 60s k", "echo ready; read _").start();

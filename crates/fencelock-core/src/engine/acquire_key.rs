@@ -8,6 +8,8 @@ use std::time::Duration;
 /// When its wait ends, a task waits this long for a reply that is in flight, and inspects the key once more: a healthy server needs
 /// less.
 pub const LAST_ANSWER: Duration = Duration::from_millis(50);
+/// A request of a wait without a limit has this time, although the TTL is shorter: a healthy server needs less, also to connect.
+const SHORTEST_REQUEST: Duration = Duration::from_secs(1);
 /// The interval at which a task in the queue of its client is told who holds the key.
 const NEWS: Duration = Duration::from_secs(1);
 /// The delay of the first report: the leader needs this time for the first reply of the backend.
@@ -306,18 +308,21 @@ impl AcquireKey {
         engine: &mut KeyEngine<W, L>,
         cx: &mut Context<'_, W, L>,
     ) -> AcquireNext {
-        let (request, limited) = match step {
+        let (request, limit) = match step {
             TaskStep::Sleep { until, wakes } => {
                 self.phase = AcquirePhase::Asleep { wakes };
                 return AcquireNext::Rest(until);
             }
-            TaskStep::Claim(claim) => (KeyRequest::Claim(claim), true),
-            TaskStep::Inspect => (KeyRequest::Inspect, false),
-            TaskStep::Leave(holder) => (KeyRequest::Release(holder), true),
+            TaskStep::Claim(claim) => {
+                let silent = engine.gives_up_at(id).map(|end| end.max(cx.now + SHORTEST_REQUEST));
+                (KeyRequest::Claim(claim), silent.unwrap_or_else(|| self.limit(cx.now)))
+            }
+            TaskStep::Inspect => (KeyRequest::Inspect, Moment::NEVER),
+            TaskStep::Leave(holder) => (KeyRequest::Release(holder), self.limit(cx.now)),
             _ => return self.wait_in_queue(id, engine, cx),
         };
         self.phase = AcquirePhase::Asking(cx.now);
-        AcquireNext::Send(request, if limited { self.limit(cx.now) } else { Moment::NEVER })
+        AcquireNext::Send(request, limit)
     }
 
     /// When the wait ends, a pending reply is only awaited for [`LAST_ANSWER`]. For a task that does not wait, the timeout of the

@@ -5,7 +5,7 @@ pub enum ClaimFailure {
     Busy,
     /// The backend did not answer, and may answer a later claim.
     Silent,
-    /// The backend grants nothing yet.
+    /// The backend grants nothing yet, or was silent for so long that a holder that was reported before may be gone.
     NotServing,
     /// Another claim would fail too.
     Refused,

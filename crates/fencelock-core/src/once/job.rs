@@ -117,10 +117,10 @@ impl OnceJob {
         doubt
     }
 
-    /// The first read had no reply. The one under the lock decides anyway.
+    /// The first read, or the confirmation of what it found, had no reply. The read under the lock decides anyway.
     pub fn on_unread(&mut self) {
         self.state = match self.state {
-            State::Reading => State::Acquiring,
+            State::Reading | State::Confirming(_) => State::Acquiring,
             _ => self.given_up(),
         };
     }
@@ -273,6 +273,10 @@ mod tests {
         let mut job = job(Runs::Start);
         job.on_unread();
         assert_eq!(job.step(), OnceStep::Acquire);
+        let mut job = OnceJob::new(Window::new(Duration::from_secs(3600)).unwrap(), Runs::Succeed);
+        job.on_read(&read(Some(5), 9));
+        job.on_unread();
+        assert_eq!(job.step(), OnceStep::Acquire, "what was found is not confirmed");
     }
 
     #[test]

@@ -99,16 +99,34 @@ impl Client {
     /// From now on, the task has no reply.
     pub(crate) fn is_refused(&mut self, task: usize) -> FailureReason {
         loop {
-            match &self.tasks[task].1 {
-                AcquireNext::Send(request, _) => {
-                    let reply = request.unanswered(no_reply());
-                    self.run(task, |acquire, engine, cx| acquire.answered(reply, engine, cx));
-                }
-                AcquireNext::Rest(_) => self.run(task, AcquireKey::on_time),
-                AcquireNext::Failed(failure) => return failure.reason.clone(),
-                next => panic!("{next:?}"),
+            if let Some(reason) = self.goes_on(task) {
+                return reason;
             }
         }
+    }
+
+    /// The task wakes up, or its request has no reply. Returns why it has failed.
+    pub(crate) fn goes_on(&mut self, task: usize) -> Option<FailureReason> {
+        match &self.tasks[task].1 {
+            AcquireNext::Send(request, _) => {
+                let reply = request.unanswered(no_reply());
+                self.run(task, |acquire, engine, cx| acquire.answered(reply, engine, cx));
+            }
+            AcquireNext::Rest(_) => self.run(task, AcquireKey::on_time),
+            AcquireNext::Failed(failure) => return Some(failure.reason.clone()),
+            next => panic!("{next:?}"),
+        }
+        None
+    }
+
+    /// Until when its request may be answered.
+    pub(crate) fn limit(&self, task: usize) -> Option<u64> {
+        let AcquireNext::Send(_, limit) = &self.tasks[task].1 else { return None };
+        Some(limit.as_micros() / 1_000_000)
+    }
+
+    pub(crate) fn seconds(&self) -> u64 {
+        self.micros / 1_000_000
     }
 
     fn gives_up(&mut self, task: usize) {
@@ -119,7 +137,7 @@ impl Client {
     }
 }
 
-fn no_reply() -> Unknown {
+pub(crate) fn no_reply() -> Unknown {
     Unknown::new("test", Fault::Timeout, "no reply")
 }
 

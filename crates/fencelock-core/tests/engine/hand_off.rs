@@ -191,7 +191,7 @@ fn counting_from_an_unanswered_claim_breaks_exclusion() {
 
 #[test]
 fn a_claim_that_must_wait_and_is_not_in_the_queue_is_never_served() {
-    breaks(Mutant::QueuesStrangers, &ENDS, 3, "every user is served");
+    breaks(Mutant::QueuesStrangers, &ENDS, 4, "every user is served");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The end of a schedule: without further faults every task must finish.
 
+use crate::client::TIMEOUT;
 use crate::parking::TURN;
 use crate::scenario::NO_BUDGET;
 use crate::user::User;
@@ -21,7 +22,9 @@ pub(crate) fn wind_down(mut world: World) -> Result<World, Box<(String, World)>>
 
 fn run(world: &mut World) -> Result<(), String> {
     let budget = world.scenario.budget;
-    let leases_end = world.ledger.troubled || budget.foreign > 0 || budget.ends > 0;
+    // A task whose TTL is shorter than a timeout gives up after the first one, and its claim may arrive later.
+    let gives_up = world.scenario.ttl < TIMEOUT;
+    let leases_end = world.ledger.troubled || budget.foreign > 0 || budget.ends > 0 || gives_up;
     let within = if leases_end { LATE * (1 + u32::from(budget.duplicates)) } else { SOON };
     world.left = NO_BUDGET;
     world.clients.iter_mut().for_each(|client| client.stopped = false);

@@ -4,7 +4,7 @@ use super::view::ClusterView;
 use crate::url::hosts::{Address, host_and_port, listed_twice, shown};
 use crate::url::options::Role;
 use crate::url::target::Target;
-use fencelock_core::Invalid;
+use fencelock_core::{Invalid, parse_url};
 use std::sync::Arc;
 
 const PORT: u16 = 6379;
@@ -25,6 +25,10 @@ pub(crate) struct ClusterUrl {
 impl ClusterUrl {
     /// Errors do not contain the URL, which may include a password.
     pub(crate) fn parse(url: &str) -> Result<Self, Invalid> {
+        parse_url(url, Self::of)
+    }
+
+    fn of(url: &str) -> Result<Self, Invalid> {
         let (base, query) =
             url.split_once('?').map_or((url, String::new()), |(base, query)| (base, format!("?{query}")));
         let (scheme, rest) = match base.split_once("://") {

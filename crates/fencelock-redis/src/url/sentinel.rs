@@ -44,10 +44,8 @@ impl SentinelUrl {
             )));
         }
         let (master, db) = path.split_once('/').unwrap_or((path, ""));
-        // After a slash in a password, the rest of it is parsed as the master.
-        let is_password = path.contains('@');
         let master = percent_decoded(master)?;
-        if is_password || master.is_empty() || master.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        if master.is_empty() || master.chars().any(|c| c.is_whitespace() || c.is_control()) {
             return Err(form());
         }
         let scheme = if tls { "rediss" } else { "redis" };
@@ -125,8 +123,6 @@ mod tests {
             "a b/m",
             "a/m%20n",
             "u:s3cret@/m",
-            "u:6379/s3cret@a/m",
-            "u:6379/s3%zzcret@a",
         ] {
             let error = SentinelUrl::parse(&format!("redis+sentinel://{rest}")).unwrap_err().to_string();
             assert!(!error.contains("s3"), "{rest}: {error}");

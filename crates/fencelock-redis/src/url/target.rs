@@ -9,7 +9,7 @@ use crate::cluster::view::ClusterView;
 use crate::scripts::quarantine::Quarantine;
 use crate::sentinel::Sentinels;
 use crate::tls;
-use fencelock_core::{Invalid, Key};
+use fencelock_core::{Invalid, Key, parse_url};
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisResult};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -66,6 +66,10 @@ impl Target {
     }
 
     pub(crate) fn parse_as(role: Role, url: &str) -> Result<Self, Invalid> {
+        parse_url(url, |url| Self::of(role, url))
+    }
+
+    fn of(role: Role, url: &str) -> Result<Self, Invalid> {
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
         let sentinel_url = SentinelUrl::parse(base)?;
         let base = sentinel_url.as_ref().map_or(base, |url| url.server.as_str());
@@ -84,11 +88,7 @@ impl Target {
         let info = with_settings(info);
         let mut options = Options::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            // After a '?' in a password, the rest may be an option.
-            let hidden =
-                |_| Invalid::new("an option of this URL cannot be read; in a password ? is written %3F, and @ %40");
-            let read = options.read(pair);
-            if query.contains('@') { read.map_err(hidden)? } else { read? }
+            options.read(pair)?;
         }
         let info = options.with_socket(info)?;
         let name = match &sentinel_url {

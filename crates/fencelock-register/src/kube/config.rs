@@ -153,6 +153,9 @@ fn access(files: &[File], context: &str) -> Result<Access, Invalid> {
     let server = text(&cluster["server"]).unwrap_or_default().trim_end_matches('/').to_owned();
     // Plain HTTP shows a token to everybody on the way; on this machine, `kubectl proxy` needs none.
     let starts = ["https://", "http://127.0.0.1:", "http://localhost:", "http://[::1]:"];
+    if server.contains('@') {
+        return Err(Invalid::new("the server of the kubeconfig has an @: credentials are written under users"));
+    }
     if !starts.iter().any(|start| server.starts_with(start)) {
         return Err(Invalid::new(format!("the server {server:?} of the kubeconfig is not https://HOST[:PORT]")));
     }
@@ -296,6 +299,7 @@ users:
             ("token: 12345", "exec: {args: [a]}", "without a command"),
             ("token: 12345", "tokenFile: 12345", "12345: No such file"),
             ("Y2E=", "Y2E!", "not base64"),
+            ("server: https://a.example:6443/", "server: https://u:p/w@a.example", "has an @"),
             ("server: https://a.example:6443/", "server: http://a.example", "is not https"),
             ("server: https://a.example:6443/", "server: http://127.0.0.1.example", "is not https"),
             ("certificate-authority-data: Y2E=", "insecure-skip-tls-verify: true", "name its certificate-authority"),

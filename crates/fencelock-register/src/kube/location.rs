@@ -1,7 +1,7 @@
 //! The URL.
 
 use crate::web::{options, polls, span, unknown_option};
-use fencelock_core::{Invalid, RetryPlan};
+use fencelock_core::{Invalid, RetryPlan, parse_url};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -21,8 +21,12 @@ impl Location {
     /// # Errors
     /// [`Invalid`] names what is wrong.
     pub(super) fn parse(url: &str) -> Result<Self, Invalid> {
+        parse_url(url, Self::of)
+    }
+
+    fn of(url: &str) -> Result<Self, Invalid> {
         let (path, text) = url.split_once('?').unwrap_or((url, ""));
-        let form = || Invalid::new(format!("{path}: use kube-lease:///NAMESPACE or kube-lease://HOST:PORT/NAMESPACE"));
+        let form = || Invalid::new("use kube-lease:///NAMESPACE or kube-lease://HOST:PORT/NAMESPACE");
         let (address, namespace) =
             path.strip_prefix("kube-lease://").and_then(|rest| rest.split_once('/')).ok_or_else(form)?;
         if address.contains('@') {

@@ -2,7 +2,7 @@
 
 use super::service::{Place, Service, check_setting};
 use crate::web::{decoded, is_address, options, polls, span, unknown_option};
-use fencelock_core::{Invalid, RetryPlan};
+use fencelock_core::{Invalid, RetryPlan, parse_url};
 use object_store::ObjectStore;
 use object_store::path::Path;
 use std::sync::Arc;
@@ -35,6 +35,10 @@ impl Location {
     /// # Errors
     /// [`Invalid`] names what is wrong.
     pub(super) fn parse(url: &str, environment: impl Fn(&str) -> Option<String>) -> Result<Self, Invalid> {
+        parse_url(url, |url| Self::of(url, environment))
+    }
+
+    fn of(url: &str, environment: impl Fn(&str) -> Option<String>) -> Result<Self, Invalid> {
         let (address, text) = url.split_once('?').unwrap_or((url, ""));
         let (scheme, rest) = address.split_once("://").unwrap_or((address, ""));
         let service = Service::ALL.into_iter().find(|service| service.form().scheme() == scheme);
@@ -110,7 +114,8 @@ impl Location {
         let (protocol, rest) = endpoint.split_once("://").unwrap_or_default();
         let authority = rest.split('/').next().unwrap_or_default();
         let is_address = is_address(&self.service.address(endpoint, &self.place()));
-        let is_plain = !authority.is_empty() && !authority.contains('@') && !rest.contains(['?', '#']);
+        let has_login = rest.contains('@') || authority.contains("%40");
+        let is_plain = !authority.is_empty() && !has_login && !rest.contains(['?', '#']);
         if !is_plain || !matches!(protocol, "http" | "https") || !is_address {
             let form = "https://HOST[:PORT]; path_style=off needs a name as HOST";
             return Err(Invalid::new(format!("endpoint= is no URL of a server, without credentials: {form}")));
@@ -171,7 +176,7 @@ mod tests {
             ("s3://bucket/a/b/", "s3://bucket/a/b"),
             ("s3://bucket?skew=5s&poll=500ms&clock=off&verify=off", "s3://bucket"),
             ("s3://bucket/a%20b?region=eu-1", "s3://bucket/a b"),
-            ("s3://bucket/a~b@c/100%25", "s3://bucket/a~b@c/100%"),
+            ("s3://bucket/a~b%40c/100%25", "s3://bucket/a~b@c/100%"),
             ("s3://b?endpoint=http://localhost:9000/&path_style=off", "s3://b?endpoint=http://localhost:9000"),
             ("s3://b?endpoint=http://minio&allow_http=on", "s3://b?endpoint=http://minio"),
             ("s3://b?endpoint=http://[::1]:9000", "s3://b?endpoint=http://[::1]:9000"),
@@ -213,7 +218,8 @@ mod tests {
             ("s3://bucket?skew=2", "write 500ms or 2s"),
             ("s3://bucket?poll=99999999s", "up to an hour"),
             ("s3://bucket?endpoint=minio:9000", "no URL"),
-            ("s3://bucket?endpoint=https://user:secret@minio", "without credentials"),
+            ("s3://bucket?endpoint=https://user:secret@minio", "%40"),
+            ("s3://bucket?endpoint=https://user:a/secret%40minio", "without credentials"),
             ("s3://bucket?endpoint=http://minio:9000", "allow_http=on"),
             ("s3://bucket?endpoint=http://127.0.0.1:99999", "no URL"),
             ("s3://bucket?endpoint=https://1.2.3.999", "no URL"),

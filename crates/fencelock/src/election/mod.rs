@@ -52,7 +52,7 @@ pub struct Election {
     pub(crate) lock: Lock,
 }
 
-/// The delay of the next campaign after one that failed because of an outage.
+/// The delay of the next campaign after one whose term too few replicas have confirmed.
 const PAUSE: Duration = Duration::from_millis(100);
 
 impl Election {
@@ -100,7 +100,7 @@ impl Election {
     /// lead. Work that it has started elsewhere (threads, spawned tasks) continues: pass it the term,
     /// [`Held::fencing_token`], and let the receivers of its writes reject older terms.
     ///
-    /// If the backend does not answer, the campaign continues; [`Election::on_trouble`] reports this.
+    /// If too few replicas confirm a term, it campaigns again.
     ///
     /// ```
     /// use fencelock::RunError;
@@ -123,8 +123,8 @@ impl Election {
     ///
     /// # Errors
     /// [`RunError::Body`] with the error of `body`; [`RunError::LostAfter`] with its value if the term was over when
-    /// the candidate resigned; [`RunError::Lock`] with a permanent error of [`Election::campaign`]: [`Error::Config`],
-    /// [`Error::Closed`], a backend that refuses permanently, and any error of a campaign with [`Election::wait`].
+    /// the candidate resigned; [`RunError::Lock`] with an error of [`Election::campaign`]. [`Error::NotReplicated`] only with
+    /// [`Election::wait`].
     ///
     /// # Cancel safety
     /// Dropping the future drops the future of `body`, and resigns in the background.
@@ -136,7 +136,7 @@ impl Election {
         let unlimited = self.lock.settings.wait.is_none();
         loop {
             let leadership = match self.clone().campaign().await {
-                Err(error) if unlimited && passes(&error) => {
+                Err(error) if unlimited && error.is_not_replicated() => {
                     tracing::debug!(election = self.lock.key, "campaigning again: {error:#}");
                     tokio::time::sleep(PAUSE).await;
                     continue;
@@ -174,14 +174,6 @@ impl Election {
     pub fn observe(&self) -> Result<Observer, Error> {
         self.lock.client.check_process()?;
         Ok(Observer::new(Arc::clone(&self.lock.client), Key::new(&self.lock.key)?))
-    }
-}
-
-/// Whether an error of a campaign may be temporary.
-fn passes(error: &Error) -> bool {
-    match error {
-        Error::Unreachable { cause, .. } | Error::NotReplicated { cause, .. } => !cause.is_permanent(),
-        _ => false,
     }
 }
 

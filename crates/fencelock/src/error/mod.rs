@@ -118,11 +118,13 @@ impl Error {
         self
     }
 
-    /// What it means for the other claims of the same caller.
-    pub(crate) fn of_claim(&self) -> ClaimFailure {
+    /// What it means for the other claims of the same caller, with this TTL.
+    pub(crate) fn of_claim(&self, ttl: Duration) -> ClaimFailure {
         match self {
             Self::Busy { .. } => ClaimFailure::Busy,
-            Self::Unreachable { cause, .. } if cause.is_quarantine() => ClaimFailure::NotServing,
+            Self::Unreachable { cause, waited, .. } if cause.is_quarantine() || *waited >= ttl => {
+                ClaimFailure::NotServing
+            }
             Self::Unreachable { cause, .. } if !cause.is_permanent() => ClaimFailure::Silent,
             _ => ClaimFailure::Refused,
         }

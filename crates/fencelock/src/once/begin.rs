@@ -46,9 +46,15 @@ pub(super) async fn begin(lock: Lock, window: Window, runs: Runs) -> Result<Once
                 held = Some(guard);
             }
             OnceStep::Confirm(done) => {
-                let confirmed = client.backend.confirm_completion(&key, &done).await;
-                confirmed.map_err(|cause| unreachable_once(Some(&key), cause))?;
-                job.on_confirmed();
+                let confirm = || client.backend.confirm_completion(&key, &done);
+                match &held {
+                    Some(guard) => while_held(client, &guard.held(), confirm).await.map(|()| job.on_confirmed())?,
+                    None => match confirm().await {
+                        Ok(()) => job.on_confirmed(),
+                        Err(cause) if cause.is_permanent() => return Err(unreachable_once(Some(&key), cause)),
+                        Err(_) => job.on_unread(),
+                    },
+                }
             }
             OnceStep::AlreadyDone(done) => {
                 warn(&key, doubt);

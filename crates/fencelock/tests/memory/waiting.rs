@@ -3,8 +3,10 @@
 use crate::common::{Counter, Fate, Scene, Verb, ms, secs};
 use crate::log::Log;
 use fencelock::backends::Memory;
-use fencelock::{Client, Error, Expiry, Holders, Lock, Occupant};
+use fencelock::{Client, Error, Expiry, Holders, Lock, Occupant, RunError};
+use futures_util::future::{BoxFuture, FutureExt, TryFutureExt, join_all};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 fn label(holders: &Holders) -> Option<&str> {
     match holders.first() {
@@ -231,6 +233,55 @@ async fn an_outage_as_long_as_the_lease_ends_a_wait() {
     };
     assert!(waited >= secs(10) && scene.now().since(before) < secs(11), "{waited:?}");
     assert!(attempts > 20, "{attempts}");
+}
+
+/// Each way to wait for a lock, with a TTL of 10 s.
+fn every_wait(client: &Client, limit: Option<Duration>) -> Vec<BoxFuture<'static, Result<(), Error>>> {
+    macro_rules! of {
+        ($request:expr) => {{
+            let request = $request.ttl(secs(10));
+            if let Some(limit) = limit { request.wait(limit) } else { request }
+        }};
+    }
+    let (lock, reader, all) = (of!(client.lock("a")), of!(client.lock("b").shared()), of!(client.lock_all(["c", "d"])));
+    let (semaphore, slots) = (of!(client.semaphore("e", 3)), of!(client.slots("f", 3)));
+    let (campaign, leader) = (of!(client.election("g")), of!(client.election("h")));
+    let once = of!(client.once("i", secs(3600)));
+    vec![
+        lock.acquire().map_ok(drop).boxed(),
+        // In the queue behind it.
+        of!(client.lock("a")).acquire().map_ok(drop).boxed(),
+        reader.acquire().map_ok(drop).boxed(),
+        all.acquire().map_ok(drop).boxed(),
+        async move { semaphore.acquire(2).await.map(drop) }.boxed(),
+        slots.acquire().map_ok(drop).boxed(),
+        campaign.campaign().map_ok(drop).boxed(),
+        async move {
+            match leader.run_while_leader(async |_| Ok::<_, ()>(())).await {
+                Err(RunError::Lock(error)) => Err(error),
+                ended => panic!("{ended:?}"),
+            }
+        }
+        .boxed(),
+        once.begin().map_ok(drop).boxed(),
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_wait_ends_at_its_limit_or_without_one_when_nothing_was_answered_for_the_ttl() {
+    let scene = Scene::new();
+    for verb in [Verb::Acquire, Verb::ReadCompletion] {
+        scene.net.always(verb, Fate::Lost);
+    }
+    for (limit, end) in [(None, secs(10)), (Some(secs(25)), secs(25))] {
+        let before = scene.now();
+        let waits = every_wait(&scene.client, limit).into_iter().map(|wait| async {
+            let Err(Error::Unreachable { .. }) = wait.await else { panic!("unreachable") };
+            scene.now().since(before)
+        });
+        let waited = join_all(waits).await;
+        assert!(waited.iter().all(|waited| (end..end + secs(1)).contains(waited)), "{waited:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

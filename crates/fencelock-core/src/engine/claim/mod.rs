@@ -112,7 +112,8 @@ pub(crate) struct Claiming {
     pub(crate) deadline: Moment,
     attempts: u32,
     pub(crate) out_of_queue: u32,
-    pub(crate) failing_since: Option<Moment>,
+    /// When the backend answered last, or the beginning of the wait for its first answer.
+    pub(crate) last_answer: Moment,
     /// Consecutive claims that were refused or not answered, over all attempts.
     failures: u32,
     pub(crate) occupied: Option<Occupied>,
@@ -134,7 +135,7 @@ pub(crate) enum Phase {
 }
 
 impl Claiming {
-    pub(crate) fn new(request: &AcquireRequest, started: Moment, failing_since: Option<Moment>) -> Self {
+    pub(crate) fn new(request: &AcquireRequest, started: Moment, last_answer: Moment) -> Self {
         Self {
             attempt: None,
             left_behind: false,
@@ -147,7 +148,7 @@ impl Claiming {
             deadline: request.wait.map_or(Moment::NEVER, |wait| started + wait),
             attempts: 0,
             out_of_queue: 0,
-            failing_since,
+            last_answer,
             failures: 0,
             occupied: None,
             quarantine: None,
@@ -177,15 +178,16 @@ impl Claiming {
     }
 
     /// Another holder has the key. Returns whether the task knew it already.
-    pub(crate) fn on_busy(&mut self, occupied: Occupied) -> bool {
-        self.failing_since = None;
+    pub(crate) fn on_busy(&mut self, occupied: Occupied, now: Moment) -> bool {
+        self.last_answer = now;
         self.failures = 0;
         self.quarantine = None;
         self.occupied.replace(occupied).is_some()
     }
 
-    /// The backend did not answer. `Err` if the task must give up: the error is permanent, it was the only try, or the
-    /// backend has not answered for as long as a lease lasts. `known` is the holder that another task of this client was told.
+    /// The backend did not answer. `Err` if the task must give up: the error is permanent, its wait is over, or it has no limit, and
+    /// there was no answer for as long as a lease lasts. `known` is the holder that another task of this client was told; after so long
+    /// without an answer, no holder is known any more.
     pub(crate) fn on_trouble(
         &mut self,
         request: &AcquireRequest,
@@ -197,14 +199,15 @@ impl Claiming {
         let over = self.is_over(request, now);
         if cause.is_quarantine() {
             // A quarantine ends by itself like a lease, so the task waits for as long.
-            self.failing_since = None;
+            self.last_answer = now;
             self.quarantine = Some(cause.clone());
         } else if let Some(quarantined) = self.quarantine.take().filter(|_| over && !cause.is_permanent()) {
             // The wait ended before the last reply; the error before it is more useful.
             cause = quarantined;
         }
-        let since = *self.failing_since.get_or_insert(now);
+        let is_silent = now.since(self.last_answer) >= request.ttl.get();
         if over
+            && !is_silent
             && !cause.is_permanent()
             && !cause.is_quarantine()
             && let Some(occupied) = self.occupied.as_ref().or(known)
@@ -212,7 +215,7 @@ impl Claiming {
             // The holder was reported before.
             return Err(FailureReason::Busy(Some(occupied.clone())));
         }
-        if cause.is_permanent() || now.since(since) >= request.ttl.get() || over {
+        if cause.is_permanent() || is_silent && request.wait.is_none() || over {
             return Err(FailureReason::Unreachable(cause));
         }
         Ok(cause)
@@ -221,7 +224,7 @@ impl Claiming {
     /// The pause before the next claim.
     pub(crate) fn pause(&self, request: &AcquireRequest, config: &Config, now: Moment, rng: &mut dyn Rng) -> Duration {
         let capabilities = &config.capabilities;
-        let (failing, fresh) = (self.failing_since.is_some(), capabilities.fresh_holders);
+        let (failing, fresh) = (self.failures > 0, capabilities.fresh_holders);
         let plan = match request.retry {
             Some(retry) => RetryPlan::every(retry.pause),
             None if failing || !capabilities.queues => capabilities.polls,
@@ -357,7 +360,7 @@ mod tests {
             place: None,
         };
         [1, 100].map(|attempts| {
-            let mut claiming = Claiming::new(&request, Moment::default(), None);
+            let mut claiming = Claiming::new(&request, Moment::default(), Moment::default());
             claiming.attempts = attempts;
             claiming.pause(&request, &config, Moment::default(), &mut NoJitter)
         })

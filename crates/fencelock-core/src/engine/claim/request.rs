@@ -1,4 +1,4 @@
-use crate::{Mode, Owner, Ttl};
+use crate::{Mode, Moment, Owner, Ttl};
 use std::panic::Location;
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub struct AcquireRequest {
     pub owner: Owner,
     /// The TTL of the lease.
     pub ttl: Ttl,
-    /// How long to wait; `None` has no limit, zero tries once.
+    /// How long to wait; zero tries once. `None` has no limit, and ends when the backend has not answered for the TTL.
     pub wait: Option<Duration>,
     /// Tries at regular intervals, instead of waiting in the queue.
     pub retry: Option<Retry>,
@@ -47,6 +47,11 @@ impl AcquireRequest {
     /// subscribes this client to releases.
     pub fn queues(&self) -> bool {
         self.retry.is_none() && self.wait != Some(Duration::ZERO)
+    }
+
+    /// When its wait ends if the backend has not answered since this moment. `None` with a limit: then only the limit counts.
+    pub(crate) fn gives_up_at(&self, last_answer: Moment) -> Option<Moment> {
+        self.wait.is_none().then(|| last_answer + self.ttl.get())
     }
 
     /// Whether it may take a lease from another task, or pass one on.

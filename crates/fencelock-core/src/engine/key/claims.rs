@@ -120,13 +120,19 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
     }
 
+    /// When the wait of a task that claims ends if the backend goes on not to answer.
+    pub(crate) fn gives_up_at(&self, id: WaiterId) -> Option<Moment> {
+        let Waiter { request, state: WaiterState::Claiming(claiming), .. } = self.waiters.get(id)? else { return None };
+        request.gives_up_at(claiming.last_answer)
+    }
+
     pub(super) fn begin_claiming(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> TaskStep {
         let in_queue = self.waiters.is_in_queue(id);
-        let (failing_since, yield_until) = (self.failing_since, self.leases.yield_until);
+        let (silent_since, yield_until) = (self.silent_since, self.leases.yield_until);
         let Some(waiter) = self.waiters.get_mut(id) else { return TaskStep::Wait };
-        let fails = in_queue && failing_since != Moment::NEVER;
-        let failing_since = fails.then(|| failing_since.max(waiter.arrived));
-        let mut claiming = Claiming::new(&waiter.request, waiter.arrived, failing_since);
+        let is_silent = in_queue && silent_since != Moment::NEVER;
+        let last_answer = if is_silent { silent_since.max(waiter.arrived) } else { cx.now };
+        let mut claiming = Claiming::new(&waiter.request, waiter.arrived, last_answer);
         if let WaiterState::Called(Some(pending)) = std::mem::replace(&mut waiter.state, WaiterState::Queued) {
             claiming.resume(*pending);
         }
@@ -268,7 +274,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         cx.act(Action::ClaimEnded(claim.mode));
         let (hold, tenure) = self.leases.begin(claim.holder.id, &request, tokens, lease, stray_until, cx);
         if in_queue && let Some(limits) = &cx.config.sharing {
-            (self.last_busy, self.failing_since) = (None, Moment::NEVER);
+            (self.last_busy, self.silent_since) = (None, Moment::NEVER);
             self.leases.share(hold, tokens, limits, cx);
             self.admit(cx);
         }
@@ -279,9 +285,9 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     fn on_busy(&mut self, id: WaiterId, ahead: Option<u32>, occupied: Occupied, cx: &mut Context<'_, W, L>) {
         let in_queue = self.waiters.is_in_queue(id);
         let Some(claiming) = self.claiming(id) else { return };
-        let again = claiming.on_busy(occupied.clone());
+        let again = claiming.on_busy(occupied.clone(), cx.now);
         if in_queue {
-            (self.last_busy, self.failing_since) = (Some(Box::new((ahead, occupied.clone()))), Moment::NEVER);
+            (self.last_busy, self.silent_since) = (Some(Box::new((ahead, occupied.clone()))), Moment::NEVER);
         }
         self.leases.on_own_claim(in_queue, ahead.is_some(), cx);
         cx.act(Action::Report(Box::new(ClaimReport::Busy { ahead, occupied, again })));
@@ -293,12 +299,17 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             return Ok(());
         };
         let known = self.last_busy.as_ref().filter(|_| in_queue).map(|known| &known.1);
+        let failure = claiming.failure(FailureReason::Unreachable(cause.clone()), cx.now);
         let outcome = claiming.on_trouble(request, cause, known, cx.now);
-        let quarantined = claiming.in_quarantine();
         if in_queue {
-            let since = claiming.failing_since.filter(|_| !quarantined);
-            let known = Some(self.failing_since).filter(|known| *known != Moment::NEVER);
-            self.failing_since = since.map_or(Moment::NEVER, |since| known.unwrap_or(since));
+            let earlier = self.silent_since.min(claiming.last_answer);
+            self.silent_since = if claiming.in_quarantine() { Moment::NEVER } else { earlier };
+            let (since, now) = (self.silent_since.min(cx.now), cx.now);
+            if now.since(since) >= request.ttl.get() {
+                self.last_busy = None;
+            }
+            let end = |waiter: &Waiter<W>| waiter.request.gives_up_at(since.max(waiter.arrived));
+            self.fail_others(id, &failure, |waiter| end(waiter).is_some_and(|end| now >= end), cx);
         }
         cx.act(Action::Report(Box::new(ClaimReport::Trouble(outcome?))));
         Ok(())
@@ -322,29 +333,34 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let failure = Box::new(claiming.failure(reason, cx.now));
         if self.waiters.is_in_queue(id) {
             self.last_busy.take_if(|_| !matches!(failure.reason, FailureReason::Busy(_)));
-            self.fail_others(id, &failure, cx);
+            let is_permanent = match &failure.reason {
+                FailureReason::Unreachable(cause) | FailureReason::Unconfirmed(cause) => cause.is_permanent(),
+                FailureReason::Conflict(_) | FailureReason::Invalid(_) => true,
+                FailureReason::Busy(_) => false,
+            };
+            if is_permanent {
+                self.fail_others(id, &failure, |_| true, cx);
+            }
         }
         let pending = self.remove(id, cx);
         self.settle(pending, cx);
         TaskStep::Failed(failure)
     }
 
-    /// The leader gives up because the backend does not answer. So do all tasks whose own limit has passed.
-    fn fail_others(&mut self, leader: WaiterId, failure: &AcquireFailure, cx: &mut Context<'_, W, L>) {
-        let permanent = match &failure.reason {
-            FailureReason::Busy(_) => return,
-            FailureReason::Unconfirmed(cause) if cause.not_replicated().is_some() => return,
-            FailureReason::Unreachable(cause) | FailureReason::Unconfirmed(cause) => cause.is_permanent(),
-            FailureReason::Conflict(_) | FailureReason::Invalid(_) => true,
-        };
-        let since = self.failing_since.min(cx.now);
-        let gives_up =
-            |waiter: &Waiter<W>| permanent || cx.now.since(since.max(waiter.arrived)) >= waiter.request.ttl.get();
+    /// This failure of a task that claims is also that of these queued tasks.
+    fn fail_others(
+        &mut self,
+        claiming: WaiterId,
+        failure: &AcquireFailure,
+        gives_up: impl Fn(&Waiter<W>) -> bool,
+        cx: &mut Context<'_, W, L>,
+    ) {
         let others =
-            self.waiters.queue().filter(|(id, waiter)| *id != leader && waiter.is_queued() && gives_up(waiter));
-        let others: Vec<_> = others.map(|(id, _)| id).collect();
-        for id in others {
-            if let Some((task, _)) = self.waiters.serve(id, TaskStep::Failed(Box::new(failure.clone()))) {
+            self.waiters.queue().filter(|(id, waiter)| *id != claiming && waiter.is_queued() && gives_up(waiter));
+        let others: Vec<_> = others.map(|(id, waiter)| (id, cx.now.since(waiter.arrived))).collect();
+        for (id, waited) in others {
+            let failure = AcquireFailure { waited, ..failure.clone() };
+            if let Some((task, _)) = self.waiters.serve(id, TaskStep::Failed(Box::new(failure))) {
                 cx.act(Action::Wake(task));
             }
         }
@@ -452,7 +468,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let (next, waiter) = self.waiters.first_at_rest()?;
         let request = waiter.request.clone();
         let (hold, tenure) = self.leases.begin(claim.holder.id, &request, tokens, lease, stray_until, cx);
-        (self.last_busy, self.failing_since) = (None, Moment::NEVER);
+        (self.last_busy, self.silent_since) = (None, Moment::NEVER);
         if let Some(limits) = &cx.config.sharing {
             self.leases.share(hold, tokens, limits, cx);
         }

@@ -37,8 +37,8 @@ pub struct KeyEngine<W, L> {
     leases: Leases<L>,
     /// The last reply to the leader: the number of waiters before it, and the holder.
     last_busy: Option<Box<(Option<u32>, Occupied)>>,
-    /// Since when the backend has not answered; [`Moment::NEVER`] if it has.
-    failing_since: Moment,
+    /// When the backend answered last, if it does not answer the claims of the queue; otherwise [`Moment::NEVER`].
+    silent_since: Moment,
     /// The number of tokens that the next claim requests.
     block: u32,
     /// Claims of permits that wait at the backend, but currently for no task.
@@ -53,7 +53,7 @@ impl<W: Default, L: Default> Default for KeyEngine<W, L> {
             waiters: Waiters::new(),
             leases: Leases::new(),
             last_busy: None,
-            failing_since: Moment::NEVER,
+            silent_since: Moment::NEVER,
             block: 1,
             spares: BoxedVec::new(),
             turns: None,
