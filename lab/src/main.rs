@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::slice::from_ref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
 /// Wide enough for three clients and a server.
@@ -104,7 +104,7 @@ fn shown(wanted: &Arguments) -> Result<String, String> {
 fn searched(schemes: impl Iterator<Item = LockScheme>) -> Vec<SchemeResults> {
     thread::scope(|scope| {
         let searches: Vec<_> = schemes.map(|scheme| scope.spawn(|| SchemeResults::of(scheme))).collect();
-        let results = searches.into_iter().map(|search| search.join());
+        let results = searches.into_iter().map(ScopedJoinHandle::join);
         results.map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     })
 }

@@ -18,6 +18,7 @@ try() {
     skip='' enter=() place=$(mktemp -d "$into/try-$kind.XXXXXX")
     seconds "prepare_$kind"
     if [ -n "$skip" ]; then
+        [ -z "${CI:-}" ] || die "the $kind package cannot be tried: $skip"
         seconds=-
         tried="not tried: $skip"
     else

@@ -20,7 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 #[derive(Debug, Parser)]
 #[command(name = "fencelock-bench", after_help = EXAMPLES)]
 struct Arguments {
-    /// The backend: file:DIR, redis://HOST and so on.
+    /// The URL of the backend.
     #[arg(long)]
     url: String,
     /// Write JSON: the fields of `LoadReport`.
