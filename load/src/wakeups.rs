@@ -60,8 +60,10 @@ mod tests {
         metrics::with_local_recorder(&wakeups, || {
             runtime.block_on(async {
                 let backend: Arc<dyn Backend> = Arc::new(Memory::new());
-                let (a, b) =
-                    (Client::with_backend(Arc::clone(&backend)).unwrap(), Client::with_backend(backend).unwrap());
+                let (a, b) = (
+                    Client::builder().backend(Arc::clone(&backend)).unwrap(),
+                    Client::builder().backend(backend).unwrap(),
+                );
                 let held = a.lock("k").await.unwrap();
                 let retried = b.lock("k").retry(3, Duration::from_millis(1)).await;
                 assert!(retried.unwrap_err().is_busy());

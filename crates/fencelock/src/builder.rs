@@ -148,7 +148,7 @@ impl Client {
     /// `DIR` is an absolute path: a relative one is refused, because it would be another directory for a program that is started
     /// elsewhere. `%7E`, `%24`, `%3F` and `%25` stand for the characters `~`, `$`, `?` and `%`.
     ///
-    /// A test that needs isolated locks uses [`Client::with_backend`] with a [`Memory::new`](crate::backends::Memory::new).
+    /// A test that needs isolated locks uses [`Builder::backend`] with a [`Memory::new`](crate::backends::Memory::new).
     ///
     /// New servers of a `redlock://` URL grant nothing for a minute; [`backends::init`](crate::backends::init) registers them so that they
     /// grant immediately.
@@ -169,28 +169,5 @@ impl Client {
     /// A builder for a client with other settings than the default.
     pub fn builder() -> Builder {
         Builder::default()
-    }
-
-    /// Uses an existing backend, with the production clock and the default drift.
-    ///
-    /// # Errors
-    /// [`Error::Config`] outside a tokio runtime.
-    ///
-    /// # Panics
-    /// If the runtime has no timers.
-    pub fn with_backend(backend: Arc<dyn Backend>) -> Result<Self, Error> {
-        Self::builder().backend(backend)
-    }
-
-    /// Uses another clock, which must be the clock of the backend, and another drift allowance. For tests that
-    /// control the time, and for machines whose clocks are known to be worse or better than one percent.
-    ///
-    /// # Errors
-    /// [`Error::Config`] outside a tokio runtime.
-    ///
-    /// # Panics
-    /// If the runtime has no timers.
-    pub fn with_clock(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, drift: Drift) -> Result<Self, Error> {
-        Self::builder().clock(clock, drift).backend(backend)
     }
 }

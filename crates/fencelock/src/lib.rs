@@ -80,7 +80,6 @@ mod request;
 mod run;
 mod semaphore;
 mod settings;
-mod slot_set;
 mod slots;
 #[cfg(test)]
 mod soak;

@@ -1,14 +1,23 @@
-use crate::error::Error;
+use crate::driver::time_until;
+use crate::error::{Error, unreachable};
 use crate::guard::Guard;
 use crate::held::Held;
 use crate::lock::{Lock, run_under, unless_busy};
 use crate::run::RunError;
 use crate::settings::setters;
-use crate::slot_set::SlotSet;
-use fencelock_core::engine::AcquireSlot;
-use fencelock_core::{HolderId, Invalid};
+use fencelock_core::engine::{AcquireSlot, SlotStep};
+use fencelock_core::{HolderId, Invalid, Key};
+use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use std::convert::Infallible;
 use std::future::Future;
+use std::pin::pin;
 use std::time::Duration;
+use tokio::time::sleep;
+
+/// The pause between two inspections of slots outside of the set, and the pause after all of them were inspected once.
+const INSPECTION_INTERVAL: Duration = Duration::from_secs(1);
+const LATER_INSPECTION_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Numbered slots that are not acquired yet, from [`Client::slots`](crate::Client::slots). At most as many clients as there are
 /// slots hold one of them at the same time.
@@ -37,24 +46,26 @@ use std::time::Duration;
 #[must_use = "slots do nothing until one is acquired"]
 #[derive(Clone, Debug)]
 pub struct Slots {
-    pub(crate) set: SlotSet,
+    /// Its key is that of the set, and the others are those of the lock of each slot. The wait is for any of them.
+    pub(crate) lock: Lock,
+    slots: u32,
 }
 
 impl Slots {
     pub(crate) const fn new(lock: Lock, slots: u32) -> Self {
-        Self { set: SlotSet { lock, slots } }
+        Self { lock, slots }
     }
 
-    setters!(Slots in set.lock.settings);
+    setters!(Slots in lock.settings);
 
     /// Checks the key, the number and the settings without a request.
     ///
     /// # Errors
     /// [`Error::Config`] for an invalid key or setting, and for a number that is not within 1 to 1000.
     pub fn check(&self) -> Result<(), Error> {
-        AcquireSlot::<Error>::new(self.set.slots, 0, None, self.set.lock.client.clock.now())?;
+        AcquireSlot::<Error>::new(self.slots, 0, None, self.lock.client.clock.now())?;
         // The name of the last slot is the longest.
-        self.set.lock_of(self.set.slots - 1).check()?;
+        self.lock_of(self.slots - 1).check()?;
         Ok(())
     }
 
@@ -68,7 +79,7 @@ impl Slots {
     /// Dropping the future leaves all queues; a slot that was granted in the meantime is released in the background.
     pub async fn acquire(self) -> Result<SlotGuard, Error> {
         self.check()?;
-        let (slot, guard) = self.set.acquire().await?;
+        let (slot, guard) = self.acquire_one().await?;
         Ok(guard.with(SlotNumber(slot)))
     }
 
@@ -92,11 +103,11 @@ impl Slots {
     /// See [`Lock::resume`].
     pub async fn resume(self, slot: u32, holder: HolderId) -> Result<SlotGuard, Error> {
         self.check()?;
-        if slot >= self.set.slots {
-            let slots = self.set.slots;
+        if slot >= self.slots {
+            let slots = self.slots;
             return Err(Invalid::new(format!("there is no slot {slot}: the slots are 0 to {}", slots - 1)).into());
         }
-        let guard = self.set.lock_of(slot).resume(holder).await?;
+        let guard = self.lock_of(slot).resume(holder).await?;
         Ok(guard.with(SlotNumber(slot)))
     }
 
@@ -116,6 +127,94 @@ impl Slots {
     }
 }
 
+impl Slots {
+    fn name_of(&self, slot: u32) -> String {
+        format!("{}#{slot}", self.lock.key)
+    }
+
+    fn lock_of(&self, slot: u32) -> Lock {
+        Lock { key: self.name_of(slot), ..self.lock.clone() }
+    }
+
+    /// Acquires one slot: executes the steps of [`AcquireSlot`]. If the future is dropped, it leaves all queues, and a granted slot is
+    /// released in the background.
+    async fn acquire_one(&self) -> Result<(u32, Guard), Error> {
+        let Lock { client, key, settings } = &self.lock;
+        // The remainder is below the number of slots, so it fits.
+        let start = u32::try_from(client.rng.next() % u64::from(u32::MAX)).unwrap_or(0);
+        let mut slots = AcquireSlot::<Error>::new(self.slots, start, settings.wait, client.clock.now())?;
+        let (mut claims, mut failed) = (FuturesUnordered::new(), 0);
+        let mut larger_set = pin!(self.report_larger_set(start));
+        loop {
+            let now = client.clock.now();
+            let until = match slots.step(now) {
+                SlotStep::Try(slot) => {
+                    claims.push(claim(self.lock_of(slot).wait(Duration::ZERO), slot));
+                    continue;
+                }
+                SlotStep::Queue { slot, wait, reports } => {
+                    claims.push(claim(self.waiting(slot, wait, reports), slot));
+                    continue;
+                }
+                SlotStep::Wait(until) => until,
+                // A slot that was granted was returned already.
+                SlotStep::Granted(_) | SlotStep::Refused => {
+                    let waited = slots.waited(now);
+                    return Err(match slots.into_error() {
+                        Some(error) => error.after(waited, failed - 1),
+                        None => unreachable(Key::new(key).ok().as_ref(), client.timed_out(), waited, 1),
+                    });
+                }
+            };
+            tokio::select! {
+                Some((slot, claimed)) = claims.next() => match claimed {
+                    // Any other claim is dropped with this call.
+                    Ok(guard) if slots.on_granted(slot) => return Ok((slot, guard)),
+                    Ok(guard) => drop(guard),
+                    Err(error) => {
+                        failed += 1;
+                        slots.on_failed(slot, error.of_claim(settings.ttl), error, client.clock.now());
+                    }
+                },
+                () = time_until(client, until) => slots.on_time(client.clock.now()),
+                // It runs concurrently with the claims that wait, and never ends.
+                never = &mut larger_set, if slots.is_queued() => match never {},
+            }
+        }
+    }
+
+    /// A claim that waits in a queue.
+    fn waiting(&self, slot: u32, wait: Option<Duration>, reports: bool) -> Lock {
+        let mut lock = self.lock_of(slot);
+        lock.settings.wait = wait;
+        if !reports {
+            (lock.settings.on_wait, lock.settings.on_trouble) = (None, None);
+        }
+        lock
+    }
+
+    /// Warns about a client that uses more slots of the same key: the two clients do not limit each other correctly. The holder of a
+    /// slot outside of this set shows such a client. As many slots as there are in the set are inspected, one after another.
+    async fn report_larger_set(&self, start: u32) -> Infallible {
+        for count in 0.. {
+            let beyond = self.slots + (start % self.slots + count % self.slots) % self.slots;
+            let seen = match Key::new(self.name_of(beyond)) {
+                Ok(key) => self.lock.client.backend.inspect(&key).await,
+                Err(_) => Ok(None),
+            };
+            if let Ok(Some(seen)) = seen {
+                tracing::warn!(
+                    key = self.lock.key, slots = self.slots, holders = %fencelock_core::Occupied::from(seen).holders,
+                    "another client uses more slots of this key: all clients must use the same number"
+                );
+                break;
+            }
+            sleep(if count < self.slots { INSPECTION_INTERVAL } else { LATER_INSPECTION_INTERVAL }).await;
+        }
+        std::future::pending().await
+    }
+}
+
 /// A held slot: the [`Guard`] of its lock, whose key is `pool#3`, and the number of the slot. Tokens of different slots cannot be
 /// compared.
 pub type SlotGuard = Guard<SlotNumber>;
@@ -129,4 +228,9 @@ impl SlotGuard {
     pub const fn slot(&self) -> u32 {
         self.payload.0
     }
+}
+
+/// The claim of one slot. Boxed, because its future is large.
+fn claim(lock: Lock, slot: u32) -> BoxFuture<'static, (u32, Result<Guard, Error>)> {
+    lock.into_future().map(move |claimed| (slot, claimed)).boxed()
 }

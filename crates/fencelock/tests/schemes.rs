@@ -54,7 +54,7 @@ async fn settings_and_the_ways_to_connect_work_with_a_registered_scheme() {
     let client = Client::builder().sharing(false).connect("shelf://ways").await.unwrap();
     let _guard = client.lock("atlas").await.unwrap();
     for backend in [lazy("shelf://ways").await.unwrap(), on_demand("shelf://ways").await.unwrap()] {
-        let client = Client::with_backend(backend).unwrap();
+        let client = Client::builder().backend(backend).unwrap();
         assert!(client.lock("atlas").wait(Duration::ZERO).await.unwrap_err().is_busy());
     }
 }

@@ -55,7 +55,6 @@ mod acquire_all;
 mod acquire_key;
 mod acquire_slot;
 mod action;
-mod boxed_vec;
 mod claim;
 mod claim_failure;
 mod config;

@@ -50,7 +50,7 @@ impl Client {
         let (key, mut out, now) = (Key::new("k").unwrap(), Actions::new(), Moment::from_micros(self.micros));
         let (config, rng) = (&config, &mut Holders(&mut self.holders));
         let answer = call(&mut self.engine, &mut Context { key: &key, config, open: true, now, rng, out: &mut out });
-        self.announced += out.drain().filter(|action| matches!(action, Action::Queued)).count();
+        self.announced += out.drain(..).filter(|action| matches!(action, Action::Queued)).count();
         answer
     }
 

@@ -155,7 +155,7 @@ impl World {
         let cx = &mut Context { key: key(), config, open, now, rng: &mut rng, out: &mut out };
         let answer = call(engine, cx);
         engine.tidy(cx);
-        for action in out.drain() {
+        for action in out.drain(..) {
             self.carry_out(client, action);
         }
         let Client { engine, timers, .. } = &self.clients[client];

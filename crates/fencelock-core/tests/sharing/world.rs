@@ -108,7 +108,7 @@ impl World {
         let mut out = Actions::new();
         let (key, config, now, rng) = (&self.key, &self.config, self.now, &mut self.rng);
         let answer = call(&mut self.engine, &mut Context { key, config, open: true, now, rng, out: &mut out });
-        for action in out.drain() {
+        for action in out.drain(..) {
             match action {
                 Action::SetTimer { hold, to, .. } => _ = self.timers.insert(hold, to),
                 Action::Ended(ended) => {

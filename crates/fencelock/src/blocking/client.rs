@@ -40,22 +40,6 @@ impl Client {
         Builder::default()
     }
 
-    /// Uses an existing backend, with the production clock and the default drift.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the thread cannot start.
-    pub fn with_backend(backend: Arc<dyn Backend>) -> Result<Self, Error> {
-        Self::builder().backend(backend)
-    }
-
-    /// Uses another clock, which must be the clock of the backend, and another drift allowance.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the thread cannot start.
-    pub fn with_clock(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, drift: Drift) -> Result<Self, Error> {
-        Self::builder().clock(clock, drift).backend(backend)
-    }
-
     /// Starts a thread, and creates the client there, because a client belongs to its runtime.
     pub(super) fn start(
         making: impl Future<Output = Result<crate::Client, Error>> + Send + 'static,

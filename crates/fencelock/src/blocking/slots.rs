@@ -17,7 +17,7 @@ use crate::{Error, HolderId, RunError};
 pub type Slots = OnThread<crate::Slots>;
 
 impl Slots {
-    setters!(Slots in inner.set.lock.settings);
+    setters!(Slots in inner.lock.settings);
 
     facade! { Slots:
         /// Checks the key, the number and the settings without a request.

@@ -122,7 +122,7 @@ impl KeyCell {
     /// Executes the actions that need no lock. Wake-ups come first, because tasks wait for them.
     fn carry_out(self: &Arc<Self>, out: &mut KeyActions) -> Option<ClaimReport> {
         let (driver, mut report) = (&self.driver, None);
-        for action in out.drain() {
+        for action in out.drain(..) {
             match action {
                 Action::Wake(waker) => {
                     if let Some(waker) = waker {

@@ -53,7 +53,7 @@ fn threads_of_a_blocking_client_exclude_each_other_wherever_guards_are_dropped()
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_release_that_meets_a_renewal_on_another_thread_is_a_release() {
     let memory = Arc::new(Memory::with_leases(Arc::new(BootClock)));
-    let client = Client::with_backend(memory).unwrap();
+    let client = Client::builder().backend(memory).unwrap();
     let users: Vec<_> = (0..64)
         .map(|user| {
             let client = client.clone();

@@ -16,7 +16,7 @@ async fn clients_of_one_process_exclude_each_other() {
     assert!(!is_free(&b, key).await);
     assert!(is_free(&Client::connect("memory:apart").await.unwrap(), key).await, "a name is another backend");
     let own: Arc<dyn Backend> = Arc::new(Memory::new());
-    assert!(is_free(&Client::with_backend(own).unwrap(), key).await, "so is a memory of one's own");
+    assert!(is_free(&Client::builder().backend(own).unwrap(), key).await, "so is a memory of one's own");
     let token = held.fencing_token();
     held.release().await.unwrap();
     drop((a, b));

@@ -59,7 +59,8 @@ fn the_builder_sets_what_it_says() {
 #[test]
 fn clients_of_one_backend_exclude_each_other() {
     let backend = backend();
-    let (a, b) = (Client::with_backend(Arc::clone(&backend)).unwrap(), Client::with_backend(backend).unwrap());
+    let (a, b) =
+        (Client::builder().backend(Arc::clone(&backend)).unwrap(), Client::builder().backend(backend).unwrap());
     let held = a.lock("k").acquire().unwrap();
     assert!(b.lock(held.key()).try_acquire().unwrap().is_none());
     assert!(b.lock("k").retry(0, GENEROUS).acquire().unwrap_err().is_busy(), "none is once");
@@ -67,7 +68,7 @@ fn clients_of_one_backend_exclude_each_other() {
 
 #[test]
 fn a_run_returns_what_the_body_returned() {
-    let client = Client::with_backend(backend()).unwrap();
+    let client = Client::builder().backend(backend()).unwrap();
     assert_eq!(client.lock("k").run(|held| Ok::<_, ()>(held.is_held())), Ok(true));
     let failed: Result<(), _> = client.lock("k").run(|_| Err("no paper"));
     assert_eq!(failed, Err(RunError::Body("no paper")));
@@ -86,7 +87,7 @@ fn a_run_returns_what_the_body_returned() {
 
 #[test]
 fn a_thread_can_wait_for_the_loss() {
-    let client = Client::with_backend(backend()).unwrap();
+    let client = Client::builder().backend(backend()).unwrap();
     let guard = client.lock("k").acquire().unwrap();
     assert_eq!(guard.lost_within(Duration::from_millis(1)), None);
     std::thread::scope(|scope| {
@@ -100,7 +101,7 @@ fn a_thread_can_wait_for_the_loss() {
 
 #[test]
 fn a_view_outlives_its_client_and_holds_nothing() {
-    let client = Client::with_backend(backend()).unwrap();
+    let client = Client::builder().backend(backend()).unwrap();
     let guard = client.lock("k").acquire().unwrap();
     let held = guard.held();
     guard.release().unwrap();
@@ -122,7 +123,7 @@ fn a_hold_travels_between_clients() {
 
 #[test]
 fn several_keys_are_locked_together() {
-    let client = Client::with_backend(backend()).unwrap();
+    let client = Client::builder().backend(backend()).unwrap();
     let guards = client.lock_all(["b", "a"]).acquire().unwrap();
     assert_eq!(guards.keys(), ["b", "a"]);
     assert!(client.lock_all(["c", "a"]).try_acquire().unwrap().is_none());
@@ -162,7 +163,7 @@ fn threads_read_together_and_take_permits() {
 
 #[test]
 fn a_slot_is_resumed_by_its_number_and_its_holder() {
-    let client = Client::with_backend(backend()).unwrap();
+    let client = Client::builder().backend(backend()).unwrap();
     let slot = client.slots("pool", 1).acquire().unwrap();
     let (number, token) = (slot.slot(), slot.fencing_token());
     let slot = client.slots("pool", 1).resume(number, slot.into_holder()).unwrap();
@@ -173,7 +174,7 @@ fn a_slot_is_resumed_by_its_number_and_its_holder() {
 
 #[test]
 fn a_released_leadership_has_resigned() {
-    let client = Client::with_backend(backend()).unwrap();
+    let client = Client::builder().backend(backend()).unwrap();
     let leadership = client.election("e").campaign().unwrap();
     assert!(leadership.is_leader() && leadership.name() == "e");
     assert_eq!(client.election("e").leader().unwrap().unwrap().term, Some(leadership.term()));
@@ -183,7 +184,7 @@ fn a_released_leadership_has_resigned() {
 
 #[test]
 fn a_run_counts_after_its_success_only() {
-    let client = Client::with_backend(backend()).unwrap();
+    let client = Client::builder().backend(backend()).unwrap();
     let work = client.once("o", Duration::from_secs(86_400));
     let begin = || match work.clone().begin().unwrap() {
         OnceStart::Started(run) => run,

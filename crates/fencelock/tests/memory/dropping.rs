@@ -18,8 +18,10 @@ async fn at_the_end_of_a_scope() {
 #[tokio::test(start_paused = true)]
 async fn together_with_the_last_handle_of_its_client() {
     let scene = Scene::new();
-    let client =
-        Client::with_clock(Arc::clone(&scene.memory) as _, Arc::new(scene.clock), fencelock::Drift::default()).unwrap();
+    let client = Client::builder()
+        .clock(Arc::new(scene.clock), fencelock::Drift::default())
+        .backend(Arc::clone(&scene.memory) as _)
+        .unwrap();
     let guard = client.lock("k").await.unwrap();
     drop(client);
     drop(guard);
@@ -93,7 +95,7 @@ fn guard_on_another_runtime(memory: &Arc<Memory>) -> (tokio::runtime::Runtime, C
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let memory = Arc::clone(memory) as _;
     let (client, guard) = runtime.block_on(async {
-        let client = Client::with_backend(memory).unwrap();
+        let client = Client::builder().backend(memory).unwrap();
         let guard = client.lock("k").await.unwrap();
         (client, guard)
     });
@@ -103,7 +105,7 @@ fn guard_on_another_runtime(memory: &Arc<Memory>) -> (tokio::runtime::Runtime, C
 fn until_free(memory: Arc<Memory>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let client = Client::with_backend(memory).unwrap();
+        let client = Client::builder().backend(memory).unwrap();
         eventually("free", async || client.inspect("k").await.unwrap().is_none()).await;
     });
 }
@@ -133,7 +135,7 @@ fn on_a_runtime_that_never_runs_again() {
     let memory = Arc::new(Memory::new());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let guard = runtime.block_on(async {
-        let client = Client::with_backend(Arc::clone(&memory) as _).unwrap();
+        let client = Client::builder().backend(Arc::clone(&memory) as _).unwrap();
         client.lock("k").await.unwrap()
     });
     drop(guard);
@@ -148,7 +150,7 @@ fn many_guards_dropped_after_their_runtime_wait_only_once() {
     let (net, guards) = runtime.block_on(async {
         let clock = fencelock::backends::TokioClock::starting_now();
         let net = Faulty::over(Arc::new(Memory::new()), clock);
-        let client = Client::with_backend(Arc::clone(&net) as _).unwrap();
+        let client = Client::builder().backend(Arc::clone(&net) as _).unwrap();
         let mut guards = Vec::new();
         for i in 0..400 {
             guards.push(client.lock(format!("k{i}")).await.unwrap());

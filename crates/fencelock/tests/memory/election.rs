@@ -161,7 +161,7 @@ async fn work_is_not_polled_after_its_lease_even_if_nothing_else_has_run() {
     let clock = Arc::new(fencelock::backends::ManualClock::at(secs(1)));
     let memory = Arc::new(fencelock::backends::Memory::with_leases(Arc::clone(&clock) as _));
     let drift = fencelock::Drift::default();
-    let client = fencelock::Client::with_clock(memory, Arc::clone(&clock) as _, drift).unwrap();
+    let client = fencelock::Client::builder().clock(Arc::clone(&clock) as _, drift).backend(memory).unwrap();
     let (polls, mut terms) = (Counter::default(), Vec::new());
     let work = client.election("e").ttl(secs(9)).run_while_leader(|held| {
         terms.push(held.fencing_token());

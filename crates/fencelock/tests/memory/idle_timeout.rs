@@ -272,7 +272,7 @@ fn a_lease_is_not_kept_where_the_runtime_is_gone() {
     assert_eq!(dropped.recv_timeout(secs(20)), Ok(()), "it hangs");
     dropping.join().unwrap();
     runtime().block_on(async {
-        let client = Client::with_backend(memory).unwrap();
+        let client = Client::builder().backend(memory).unwrap();
         eventually("it is free", async || client.inspect("k").await.unwrap().is_none()).await;
     });
 }

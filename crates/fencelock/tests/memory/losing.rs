@@ -125,7 +125,7 @@ async fn a_waiter_behind_a_hung_guard_gets_the_lock_after_max_hold() {
 async fn the_first_call_on_a_guard_sees_its_end_before_any_task_has_run() {
     let clock = Arc::new(ManualClock::at(secs(1)));
     let memory = Arc::new(Memory::with_leases(Arc::clone(&clock) as _));
-    let client = Client::with_clock(memory, Arc::clone(&clock) as _, Drift::default()).unwrap();
+    let client = Client::builder().clock(Arc::clone(&clock) as _, Drift::default()).backend(memory).unwrap();
     let guard = client.lock("k").ttl(secs(9)).await.unwrap();
     // As after a SIGSTOP or a suspend: time has passed, and nothing of this process has run.
     clock.advance(secs(18));
@@ -139,7 +139,8 @@ async fn after_a_pause_beyond_the_lease_no_renewal_is_sent() {
     let clock = Arc::new(ManualClock::at(secs(1)));
     let memory = Arc::new(Memory::with_leases(Arc::clone(&clock) as _));
     let net = crate::common::Faulty::over(memory, TokioClock::starting_now());
-    let client = Client::with_clock(Arc::clone(&net) as _, Arc::clone(&clock) as _, Drift::default()).unwrap();
+    let client =
+        Client::builder().clock(Arc::clone(&clock) as _, Drift::default()).backend(Arc::clone(&net) as _).unwrap();
     let guard = client.lock("k").ttl(secs(9)).await.unwrap();
     clock.advance(secs(18));
     tokio::time::sleep(secs(60)).await;
@@ -151,7 +152,7 @@ async fn after_a_pause_beyond_the_lease_no_renewal_is_sent() {
 async fn a_hold_without_leases_never_lapses_also_when_it_was_handed_over() {
     let clock = Arc::new(ManualClock::at(secs(1)));
     let memory: Arc<Memory> = Arc::new(Memory::new());
-    let client = Client::with_clock(memory, Arc::clone(&clock) as _, Drift::default()).unwrap();
+    let client = Client::builder().clock(Arc::clone(&clock) as _, Drift::default()).backend(memory).unwrap();
     let first = client.lock("k").await.unwrap();
     let second = tokio::spawn(client.lock("k").acquire());
     tokio::time::sleep(ms(1)).await;

@@ -328,7 +328,7 @@ async fn threads_and_tasks_share_a_named_memory() {
     assert!(b.lock("k").try_acquire().await.unwrap().is_none());
     let inside = Counter::default();
     let memory: Arc<Memory> = Memory::named("shared");
-    let c = Client::with_backend(memory).unwrap();
+    let c = Client::builder().backend(memory).unwrap();
     assert!(c.lock("k").try_acquire().await.unwrap().is_none());
     assert_eq!(inside.get(), 0);
 }

@@ -55,7 +55,7 @@ impl World<'_> {
         if out.iter().fold(false, |wakes, action| wakes | asker.memory.timers.apply(&(), action)) {
             self.renew_after(client, 0);
         }
-        for action in out.drain() {
+        for action in out.drain(..) {
             self.act(client, action);
         }
         result

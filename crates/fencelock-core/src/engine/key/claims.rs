@@ -510,7 +510,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     /// Releases the claims that no task has taken over in time, or all if the client holds no permits.
     pub(super) fn release_spares(&mut self, cx: &mut Context<'_, W, L>) {
         let (now, none_left) = (cx.now, self.leases.permits.is_empty());
-        for Spare { claim, .. } in self.spares.extract(|spare| none_left || spare.until <= now) {
+        for Spare { claim, .. } in self.spares.extract_if(.., |spare| none_left || spare.until <= now) {
             cx.act(Action::ClaimEnded(claim.claim.mode));
             cx.act(Action::Release(Box::new(claim.release(cx.now))));
         }
@@ -522,8 +522,10 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// The backend has granted a claim without a task. Returns whether there was one of this holder.
     pub(super) fn spare_granted(&mut self, holder: HolderId, hand_off: HandOff, cx: &mut Context<'_, W, L>) -> bool {
-        let index = self.spares.iter().position(|spare| spare.claim.claim.holder.id == holder);
-        let Some(Spare { mut claim, .. }) = index.and_then(|index| self.spares.remove(index)) else { return false };
+        let Some(index) = self.spares.iter().position(|spare| spare.claim.claim.holder.id == holder) else {
+            return false;
+        };
+        let Spare { mut claim, .. } = self.spares.remove(index);
         (claim.hand_off, claim.notified) = (Some(hand_off), true);
         if let Some(id) = self.waiters.last_queued().filter(|_| self.has_queue_of(claim.claim.mode)) {
             self.call(id, Some(claim), cx);

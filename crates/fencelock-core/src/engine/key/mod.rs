@@ -2,12 +2,10 @@
 
 mod claims;
 mod queue;
-mod served;
 mod turns;
 mod waiter;
 mod waiters;
 
-use super::boxed_vec::BoxedVec;
 use super::claim::{AcquireRequest, HandOff, PendingClaim, Phase, Spare};
 use super::hold::{Duty, End, Firing, HoldId, Leaving, Status, Tenure};
 use super::sharing::{IdleLease, Leases, OtherWaiters, Renewed};
@@ -42,7 +40,7 @@ pub struct KeyEngine<W, L> {
     /// The number of tokens that the next claim requests.
     block: u32,
     /// Claims of permits that wait at the backend, but currently for no task.
-    spares: BoxedVec<Spare>,
+    spares: Vec<Spare>,
     /// The timer for tasks that do not run; `None` if it is not set.
     turns: Option<Box<Turns>>,
 }
@@ -55,7 +53,7 @@ impl<W: Default, L: Default> Default for KeyEngine<W, L> {
             last_busy: None,
             silent_since: Moment::NEVER,
             block: 1,
-            spares: BoxedVec::new(),
+            spares: Vec::new(),
             turns: None,
         }
     }

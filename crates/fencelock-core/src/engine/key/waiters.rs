@@ -1,11 +1,10 @@
 use super::queue::Queue;
-use super::served::Served;
 use super::waiter::{Waiter, WaiterId, WaiterState};
 use crate::engine::claim::PendingClaim;
 use crate::engine::hold::{HoldId, Tenure};
 use crate::engine::{Grant, TaskStep};
 use crate::{HolderId, Mode};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// The tasks of one client that acquire one key.
 ///
@@ -17,15 +16,22 @@ pub(super) struct Waiters<W> {
     /// The number of tasks in the queue that claim, or are about to.
     claiming: usize,
     claimants: BTreeMap<WaiterId, Waiter<W>>,
-    /// Tasks with a result that they have not read yet.
-    served: Served,
+    /// Tasks with a result that they have not read yet, in the order of their ids.
+    served: VecDeque<(WaiterId, TaskStep)>,
     last: i64,
     first: i64,
 }
 
 impl<W: Default> Waiters<W> {
     pub(super) const fn new() -> Self {
-        Self { queue: Queue::new(), claiming: 0, claimants: BTreeMap::new(), served: Served::new(), last: 0, first: 0 }
+        Self {
+            queue: Queue::new(),
+            claiming: 0,
+            claimants: BTreeMap::new(),
+            served: VecDeque::new(),
+            last: 0,
+            first: 0,
+        }
     }
 
     /// Adds a task to the queue, at its front if `first`; or to the tasks that claim for themselves.
@@ -144,33 +150,45 @@ impl<W: Default> Waiters<W> {
     /// Stores the result of the first task in the queue, which does not claim. Returns what wakes it.
     pub(super) fn serve_front(&mut self, step: TaskStep) -> Option<W> {
         let (id, waiter) = self.queue.pop_first()?;
-        self.served.insert(id, step);
+        self.keep_result(id, step);
         Some(waiter.task)
     }
 
     /// Stores the result of a task in the queue. Returns what wakes it, and its previous state.
     pub(super) fn serve(&mut self, id: WaiterId, step: TaskStep) -> Option<(W, WaiterState)> {
         let waiter = self.remove_from_queue(id)?;
-        self.served.insert(id, step);
+        self.keep_result(id, step);
         Some((waiter.task, waiter.state))
+    }
+
+    fn keep_result(&mut self, id: WaiterId, step: TaskStep) {
+        if let Err(at) = self.result_of(id) {
+            self.served.insert(at, (id, step));
+        }
+    }
+
+    /// Where the result of a task is, or would be.
+    fn result_of(&self, id: WaiterId) -> Result<usize, usize> {
+        self.served.binary_search_by_key(&id, |(id, _)| *id)
     }
 
     /// Takes the result of a task.
     pub(super) fn take_served(&mut self, id: WaiterId) -> Option<TaskStep> {
-        let step = self.served.remove(id)?;
+        let at = self.result_of(id).ok()?;
+        let (_, step) = self.served.remove(at)?;
         self.shrink();
         Some(step)
     }
 
     /// Whether the task waits, claims, or has a result that it has not read.
     pub(super) fn has(&self, id: WaiterId) -> bool {
-        self.get(id).is_some() || self.served.get(id).is_some()
+        self.get(id).is_some() || self.result_of(id).is_ok()
     }
 
     /// The grant of a task that has not read it yet.
     pub(super) fn granted_to(&self, id: WaiterId) -> Option<Grant> {
-        match self.served.get(id) {
-            Some(TaskStep::Granted(grant)) => Some(*grant),
+        match self.served.get(self.result_of(id).ok()?) {
+            Some((_, TaskStep::Granted(grant))) => Some(*grant),
             _ => None,
         }
     }
@@ -179,7 +197,7 @@ impl<W: Default> Waiters<W> {
     pub(super) fn is_granted(&self, hold: HoldId, tenure: Tenure) -> bool {
         let this =
             |step: &TaskStep| matches!(step, TaskStep::Granted(grant) if (grant.hold, grant.tenure) == (hold, tenure));
-        self.served.steps().any(this)
+        self.served.iter().any(|(_, step)| this(step))
     }
 
     /// The tasks in the queue, in order.
@@ -216,7 +234,7 @@ impl<W: Default> Waiters<W> {
         let claiming = if self.queue.len() > self.claiming { self.claiming } else { 0 };
         let claimants = self.queue.iter().filter(|(_, waiter)| !waiter.is_queued());
         let claimants: Vec<_> = claimants.take(claiming).map(|(id, _)| id).collect();
-        let ids = self.served.ids().chain(claimants.iter().copied()).collect();
+        let ids = self.served.iter().map(|(id, _)| *id).chain(claimants.iter().copied()).collect();
         let mut task_of = |id| self.queue.get_mut(id).map(|waiter| std::mem::take(&mut waiter.task));
         (ids, claimants.into_iter().filter_map(&mut task_of).collect())
     }
@@ -224,7 +242,7 @@ impl<W: Default> Waiters<W> {
     /// Frees unused memory: a client may have very many keys with one task at a time.
     fn shrink(&mut self) {
         if self.is_empty() {
-            (self.queue, self.claimants, self.served) = (Queue::new(), BTreeMap::new(), Served::new());
+            (self.queue, self.claimants, self.served) = (Queue::new(), BTreeMap::new(), VecDeque::new());
         }
     }
 }

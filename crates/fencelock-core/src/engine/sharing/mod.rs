@@ -2,7 +2,6 @@
 
 mod task_lease;
 
-use super::boxed_vec::BoxedVec;
 use super::claim::AcquireRequest;
 use super::context::spread;
 use super::hold::{Duty, End, Firing, Hold, HoldId, HoldParameters, Tenure};
@@ -27,7 +26,7 @@ pub(crate) struct Leases<L> {
     /// The lease that tasks share.
     task_lease: Option<TaskLease>,
     /// The leases of permits that tasks share, in the order of their holds.
-    pub(crate) permits: BoxedVec<TaskLease>,
+    pub(crate) permits: Vec<TaskLease>,
     /// The history of the last task lease.
     history: LeaseHistory,
     /// When the history ends, if the engine is kept until then; [`Moment::NEVER`] if it is not.
@@ -59,7 +58,7 @@ pub(crate) enum Renewed {
 impl<L: Default> Leases<L> {
     pub(crate) fn new() -> Self {
         let (history, history_timer, yield_until) = (LeaseHistory::default(), Moment::NEVER, Moment::default());
-        let (task_lease, permits) = (None, BoxedVec::new());
+        let (task_lease, permits) = (None, Vec::new());
         Self { holds: Vec::new(), task_lease, permits, history, history_timer, yield_until, last_hold: 0 }
     }
 
@@ -242,7 +241,7 @@ impl<L: Default> Leases<L> {
         let one = self.task_lease.take_if(|task_lease| task_lease.hold == id);
         one.or_else(|| {
             let index = self.permits.iter().position(|task_lease| task_lease.hold == id)?;
-            self.permits.remove(index)
+            Some(self.permits.remove(index))
         })
     }
 
