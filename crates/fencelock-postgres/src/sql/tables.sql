@@ -84,7 +84,7 @@ CREATE TABLE IF NOT EXISTS completions (
     key text COLLATE "C" PRIMARY KEY,
     until bigint NOT NULL,
     token bigint NOT NULL,
-    granted bigint,
+    granted bigint NOT NULL,
     owner text NOT NULL
 );
 
