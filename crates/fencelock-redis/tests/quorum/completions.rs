@@ -1,0 +1,258 @@
+//! Completions: how long a server keeps them, unreadable ones, and a quorum with nodes that are unavailable or have lost them.
+
+use crate::kit::{Road, TestQuorum, claim, ms};
+use fencelock::backends::Redis;
+use fencelock_core::{
+    Acquire, Admin, Backend, Claim, ClearCompletion, Completion, Completions, CountedSuccess, Fault, FencingToken, Key,
+    Owner, QuorumNode, Unknown, WriteCompletion,
+};
+use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
+use std::time::Duration;
+
+const SECOND: u64 = 1_000_000;
+const HOUR: u64 = 3600 * SECOND;
+const LONG: Duration = Duration::from_secs(60);
+
+fn key() -> Key {
+    Key::new("k").unwrap()
+}
+
+fn completion(until_micros: u64, token: u64) -> Completion {
+    Completion::new(until_micros, FencingToken::new(token).unwrap(), 1, Owner::from_text("web-1:42 nightly"))
+}
+
+async fn now(backend: &dyn Backend) -> u64 {
+    backend.read_completion(&key()).await.unwrap().now_micros
+}
+
+async fn read(backend: &dyn Backend) -> Option<Completion> {
+    backend.read_completion(&key()).await.unwrap().completion
+}
+
+async fn write(backend: &dyn Backend, claim: &Claim, completion: &Completion) -> Result<WriteCompletion, Unknown> {
+    backend.write_completion(&key(), &claim.holder.id, completion).await
+}
+
+async fn takes(backend: &dyn Backend) -> Claim {
+    let claim = claim("k", LONG);
+    assert!(matches!(backend.acquire(&claim).await.answer, Ok(Acquire::Granted { .. })));
+    claim
+}
+
+fn command(server: &RedisServer, words: &[&str]) -> Reply {
+    let reply = server.command(words);
+    assert!(!matches!(reply, Reply::Error(_)), "{words:?}: {reply:?}");
+    reply
+}
+
+const STORED: &str = "fencelock:{k}:once";
+
+#[tokio::test]
+async fn a_completion_is_kept_for_an_hour_after_its_window() {
+    let Some(server) = redis_or_skip() else { return };
+    let redis = Redis::open(&format!("{}?timeout=5000", server.url())).await.unwrap();
+    let held = takes(&redis).await;
+    let now = now(&redis).await;
+    for (left, kept) in [(1000 * HOUR, 1001 * 3600), (2000 * HOUR, 2001 * 3600)] {
+        assert_eq!(write(&redis, &held, &completion(now + left, 7)).await, Ok(WriteCompletion::Written));
+        let Reply::Int(ttl) = command(&server, &["PTTL", STORED]) else { panic!("a number") };
+        assert!((kept * 1000 - 60_000..=kept * 1000 + 1000).contains(&ttl), "{ttl} ms");
+    }
+    command(&server, &["DEL", STORED]);
+    write(&redis, &held, &completion(now - HOUR / 2, 8)).await.unwrap();
+    assert!(read(&redis).await.is_some(), "it ended half an hour ago");
+    command(&server, &["DEL", STORED]);
+    assert_eq!(write(&redis, &held, &completion(now - 2 * HOUR, 8)).await, Ok(WriteCompletion::Written));
+    assert_eq!(read(&redis).await, None, "it ended long ago");
+}
+
+#[tokio::test]
+async fn a_caller_with_longer_windows_lets_a_completion_be_kept_until_its_own_end() {
+    let Some(server) = redis_or_skip() else { return };
+    let redis = Redis::open(&format!("{}?timeout=5000", server.url())).await.unwrap();
+    let held = takes(&redis).await;
+    let end = now(&redis).await + HOUR;
+    let seen = completion(end, 7);
+    write(&redis, &held, &seen).await.unwrap();
+    let ttl = || match command(&server, &["PTTL", STORED]) {
+        Reply::Int(ttl) => ttl,
+        other => panic!("{other:?}"),
+    };
+    command(&server, &["PEXPIRE", STORED, "9000000"]);
+    redis.confirm_completion(&key(), &CountedSuccess::new(seen.clone(), end - 1)).await.unwrap();
+    assert!(ttl() > 8_000_000, "nothing is written for a shorter window");
+    redis.confirm_completion(&key(), &CountedSuccess::new(seen.clone(), end + 24 * HOUR)).await.unwrap();
+    assert_eq!(read(&redis).await, Some(completion(end + 24 * HOUR, 7)));
+    assert!((25 * 3_600_000..=26 * 3_600_000).contains(&ttl()), "{}", ttl());
+    // A later run of the caller with short windows does not shorten it.
+    write(&redis, &held, &completion(end, 8)).await.unwrap();
+    assert_eq!(read(&redis).await, Some(completion(end + 24 * HOUR, 8)));
+    redis.confirm_completion(&key(), &CountedSuccess::new(seen, end + 48 * HOUR)).await.unwrap();
+    assert_eq!(
+        read(&redis).await,
+        Some(completion(end + 48 * HOUR, 8)),
+        "a confirmation that is late names only its end"
+    );
+}
+
+#[tokio::test]
+async fn an_unreadable_completion_is_refused_and_unchanged() {
+    let Some(server) = redis_or_skip() else { return };
+    let redis = Redis::open(&format!("{}?timeout=5000", server.url())).await.unwrap();
+    let held = takes(&redis).await;
+    let long = format!("2 5 7 5 {}", "x".repeat(400));
+    let stored: [&[&str]; 10] = [
+        &["SET", STORED, "3 1780000000000000 7 1780000000000000 web-1:42"],
+        &["SET", STORED, "2 1780000000000000 7 web-1:42"],
+        &["SET", STORED, "2 1780000000000000 7 0 web-1:42"],
+        &["SET", STORED, "2 1780000000000000 7 99999999999999999 web-1:42"],
+        &["SET", STORED, "done"],
+        &["SET", STORED, ""],
+        &["SET", STORED, &long],
+        &["SET", STORED, "2 99999999999999999 7 5 web-1:42"],
+        &["HSET", STORED, "a", "b"],
+        &["RPUSH", STORED, "a"],
+    ];
+    for put in stored {
+        command(&server, &["DEL", STORED]);
+        command(&server, put);
+        let before = command(&server, &["DUMP", STORED]);
+        let refusals = [
+            redis.read_completion(&key()).await.map(drop),
+            write(&redis, &held, &completion(u64::MAX >> 11, 9)).await.map(drop),
+        ];
+        for refused in refusals {
+            let refused = refused.unwrap_err();
+            assert!(refused.is_permanent(), "{put:?}: {refused}");
+            assert!(
+                refused.to_string().contains(STORED) && refused.to_string().contains("nothing was changed"),
+                "{refused}"
+            );
+        }
+        let seen = redis.clear_completion(&key(), &completion(1, 1)).await;
+        assert_eq!(seen, Ok(ClearCompletion::Changed), "{put:?}");
+        assert_eq!(command(&server, &["DUMP", STORED]), before, "{put:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_lock_of_another_program_is_not_a_hold() {
+    let Some(server) = redis_or_skip() else { return };
+    let redis = Redis::open(&format!("{}?timeout=5000", server.url())).await.unwrap();
+    let (claim, done) = (claim("k", LONG), completion(now(&redis).await + HOUR, 7));
+    let id = String::from_utf8(claim.holder.id.hex().to_vec()).unwrap();
+    for put in [&["SET", "k", &format!("{id}x")][..], &["SET", "k", &id[..31]], &["HSET", "k", &id, "x"]] {
+        command(&server, &["DEL", "k"]);
+        command(&server, put);
+        assert_eq!(write(&redis, &claim, &done).await, Ok(WriteCompletion::NotHeld), "{put:?}");
+    }
+    command(&server, &["SET", "k", &id]);
+    assert_eq!(write(&redis, &claim, &done).await, Ok(WriteCompletion::Written), "the owner is optional");
+}
+
+#[tokio::test]
+async fn a_full_server_refuses_the_write() {
+    let Some(server) = redis_or_skip() else { return };
+    let redis = Redis::open(&format!("{}?timeout=5000", server.url())).await.unwrap();
+    let held = takes(&redis).await;
+    let done = completion(now(&redis).await + HOUR, 7);
+    command(&server, &["CONFIG", "SET", "maxmemory", "1"]);
+    let refused = write(&redis, &held, &done).await.unwrap_err();
+    assert!(refused.nodes().iter().all(|node| node.fault == Fault::Full), "{refused}");
+    command(&server, &["CONFIG", "SET", "maxmemory", "0"]);
+    assert_eq!(read(&redis).await, None);
+}
+
+#[tokio::test]
+async fn a_server_in_quarantine_does_not_report_that_nothing_is_done() {
+    let Some(server) = redis_or_skip() else { return };
+    let redis = Redis::open(&format!("{}?timeout=5000&quarantine=on&max_ttl=60000", server.url())).await.unwrap();
+    let refused = redis.read_completion(&key()).await.unwrap_err();
+    assert!(refused.is_quarantine(), "{refused}");
+    fencelock::backends::init(&format!("{}?timeout=5000&quarantine=on&max_ttl=60000", server.url()), true)
+        .await
+        .unwrap();
+    assert_eq!(read(&redis).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quorum_reads_and_writes_with_a_majority() {
+    for away in [Road::BlackHole, Road::Refusing] {
+        let test = TestQuorum::new(5);
+        let quorum = &*test.quorum;
+        let held = claim("k", LONG);
+        test.grants(&held).await;
+        test.nodes[0].road(away);
+        test.nodes[3].road(away);
+        let done = completion(now(quorum).await + HOUR, 7);
+        assert_eq!(write(quorum, &held, &done).await, Ok(WriteCompletion::Written), "{away:?}");
+        // Other nodes are unavailable; one of the nodes that have it is still available.
+        for node in &test.nodes {
+            node.road(Road::Open);
+        }
+        test.nodes[1].road(away);
+        test.nodes[2].road(away);
+        assert_eq!(read(quorum).await, Some(done), "{away:?}");
+        test.nodes[4].road(away);
+        assert!(quorum.read_completion(&key()).await.is_err(), "a minority does not decide");
+        assert!(write(quorum, &held, &completion(9 * HOUR, 7)).await.is_err());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_where_the_lock_is_lost_does_not_count() {
+    let test = TestQuorum::new(3);
+    let held = claim("k", LONG);
+    test.grants(&held).await;
+    let done = completion(now(&*test.quorum).await + HOUR, 7);
+    for node in &test.nodes[..2] {
+        let seen = node.holding("k").await.unwrap();
+        node.evict(&seen).await.unwrap();
+    }
+    assert_eq!(write(&*test.quorum, &held, &done).await, Ok(WriteCompletion::NotHeld));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_completion_on_one_node_is_found_and_restored() {
+    let test = TestQuorum::new(3);
+    let quorum = &*test.quorum;
+    let done = completion(now(quorum).await + HOUR, 7);
+    test.nodes[0].restore_completion(&key(), &done).await.unwrap();
+    test.nodes[1].road(Road::BlackHole);
+    assert_eq!(read(quorum).await.as_ref(), Some(&done));
+    quorum.confirm_completion(&key(), &CountedSuccess::new(done.clone(), done.until_micros)).await.unwrap();
+    test.nodes[1].road(Road::Open);
+    test.nodes[0].road(Road::BlackHole);
+    assert_eq!(read(quorum).await.as_ref(), Some(&done), "the others have it now");
+    test.nodes[1].road(Road::BlackHole);
+    assert!(
+        quorum.confirm_completion(&key(), &CountedSuccess::new(done.clone(), done.until_micros)).await.is_err(),
+        "one node is not a majority"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_completion_is_cleared_on_every_node_or_on_none() {
+    let test = TestQuorum::new(3);
+    let quorum = &*test.quorum;
+    let done = completion(now(quorum).await + HOUR, 7);
+    quorum.confirm_completion(&key(), &CountedSuccess::new(done.clone(), done.until_micros)).await.unwrap();
+    tokio::time::sleep(ms(200)).await;
+    test.nodes[2].road(Road::Refusing);
+    assert!(quorum.clear_completion(&key(), &done).await.is_err(), "a later read would restore it");
+    assert_eq!(read(quorum).await.as_ref(), Some(&done), "nothing was removed");
+    test.nodes[2].road(Road::Open);
+    assert_eq!(quorum.clear_completion(&key(), &done).await, Ok(ClearCompletion::Cleared));
+    assert_eq!((read(quorum).await, quorum.clear_completion(&key(), &done).await), (None, Ok(ClearCompletion::Absent)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_whose_clocks_differ_do_not_determine_the_window() {
+    // The clocks begin at one hour.
+    let right = now(&*TestQuorum::with_skews(&[0, 0, 4]).quorum).await;
+    assert!(right < HOUR + 60 * SECOND, "{right}");
+    let one_wrong = now(&*TestQuorum::with_skews(&[0, 7200, 1]).quorum).await;
+    assert!(one_wrong < HOUR + 60 * SECOND, "the clock of one node does not matter: {one_wrong}");
+    let refused = TestQuorum::with_skews(&[0, 60, 7200]).quorum.read_completion(&key()).await.unwrap_err();
+    assert!(refused.to_string().contains("clocks of the nodes"), "{refused}");
+}
