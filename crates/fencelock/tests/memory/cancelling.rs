@@ -104,3 +104,22 @@ async fn a_claim_while_every_other_reply_is_lost() {
     )
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_given_up_while_the_lock_is_on_its_way_to_it_passes_it_on() {
+    let scene = Scene::new();
+    let first = scene.neighbour().lock("k").ttl(secs(30)).await.unwrap();
+    let second = tokio::spawn(scene.client.lock("k").acquire());
+    scene.pass(ms(10)).await;
+    let third = tokio::spawn(scene.neighbour().lock("k").acquire());
+    scene.pass(ms(10)).await;
+    // Its next poll hangs, and is carried out.
+    scene.net.always(Verb::Acquire, Fate::HangAfter);
+    scene.pass(secs(2)).await;
+    second.abort();
+    first.release().await.unwrap();
+    let before = scene.now();
+    let third = third.await.unwrap().unwrap();
+    assert!(third.is_held());
+    assert!(scene.now().since(before) < secs(1), "{:?}", scene.now().since(before));
+}

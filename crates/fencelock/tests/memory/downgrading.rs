@@ -1,7 +1,7 @@
 //! A writer that becomes a reader: it writes no more from the moment of its request, and loses nothing because of a reply.
 
 use crate::common::{Fate, Scene, Verb, ms, secs};
-use fencelock::{LossReason, Mode};
+use fencelock::{Error, LossReason, Mode};
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_reply_is_requested_again_and_the_token_is_the_same() {
@@ -30,6 +30,18 @@ async fn a_writer_without_a_reply_stops_writing_while_it_retries() {
     assert!(other.is_some(), "and they do");
     scene.net.always(Verb::Downgrade, Fate::Pass);
     assert_eq!(downgrading.await.unwrap().unwrap().mode(), Mode::Shared);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_downgrade_ends_with_the_lease() {
+    let scene = Scene::new();
+    let writer = scene.client.lock("k").ttl(secs(9)).await.unwrap();
+    let deadline = scene.deadline(secs(9));
+    scene.net.always(Verb::Downgrade, Fate::Lost);
+    scene.net.always(Verb::Renew, Fate::Lost);
+    let lost = writer.downgrade().await.unwrap_err();
+    assert!(matches!(lost, Error::Lost { reason: LossReason::Expired, .. }), "{lost}");
+    assert!(scene.now() >= deadline && scene.now() < deadline + secs(2));
 }
 
 #[tokio::test(start_paused = true)]

@@ -63,3 +63,20 @@ async fn a_future_that_has_lost_its_turn_sends_no_claim_of_that_turn() {
     drop(held);
     assert!(parked.await.unwrap().unwrap().is_held());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_parked_future_that_is_dropped_leaves_nothing() {
+    for pause in [ms(100), secs(3), secs(10)] {
+        let scene = Scene::new();
+        scene.net.next(Verb::Acquire, [Fate::Slow(ms(10))]);
+        let parked = parked(scene.client.lock("k")).await;
+        let other = tokio::spawn(scene.client.lock("k").acquire());
+        scene.pass(pause).await;
+        drop(parked);
+        scene.pass(secs(5)).await;
+        drop(other.await.unwrap().unwrap());
+        scene.pass(secs(2)).await;
+        assert_eq!(scene.holding("k").await, None, "{pause:?}");
+        scene.client.close(secs(1)).await.unwrap();
+    }
+}

@@ -1,6 +1,6 @@
 //! Tasks of one client that read together share one hold.
 
-use crate::common::{Scene, Verb, ms, secs};
+use crate::common::{Fate, Scene, Verb, ms, secs};
 use fencelock::{Error, Guard, LossReason, Mode, Released};
 use std::sync::{Arc, Mutex};
 
@@ -44,6 +44,22 @@ async fn readers_that_wait_are_let_in_together_with_tokens_of_their_own() {
     tokens.sort();
     tokens.dedup();
     assert_eq!((tokens.len(), scene.holding("k").await.unwrap().holders.count()), (20, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_is_notified_of_the_loss() {
+    let scene = Scene::new();
+    let guards = [0, 1, 2].map(|_| scene.client.lock("k").shared().ttl(secs(9)).acquire());
+    let [a, b, c] = guards;
+    let (a, b, c) = (a.await.unwrap(), b.await.unwrap(), c.await.unwrap());
+    let released = b.held();
+    b.release().await.unwrap();
+    scene.net.always(Verb::Renew, Fate::Lost);
+    assert_eq!(a.lost().await, LossReason::Expired);
+    assert_eq!(c.lost().await, LossReason::Expired);
+    assert!(released.check().is_ok(), "it was released before");
+    assert_eq!(c.release().await.unwrap(), Released::AlreadyLost { why: LossReason::Expired });
+    drop(a);
 }
 
 #[tokio::test(start_paused = true)]
