@@ -127,9 +127,9 @@ fn hand_off(words: &str, key: &Key) -> Option<Event> {
 pub(crate) fn completion(row: &Row) -> Read<CompletionRead> {
     let now = unsigned(get(row, 0)?);
     let Some(until) = get::<Option<i64>>(row, 1)? else { return Ok(CompletionRead::new(None, now)) };
-    let (granted, owner): (Option<i64>, String) = (get(row, 3)?, get(row, 4)?);
-    let mut completion = Completion::new(unsigned(until), token(get(row, 2)?)?, 0, Owner::from_text(&owner));
-    completion.granted_micros = granted.map(unsigned);
+    let (granted, owner): (i64, String) = (get(row, 3)?, get(row, 4)?);
+    let completion =
+        Completion::new(unsigned(until), token(get(row, 2)?)?, unsigned(granted), Owner::from_text(&owner));
     Ok(CompletionRead::new(Some(completion), now))
 }
 

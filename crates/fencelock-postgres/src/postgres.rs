@@ -363,7 +363,7 @@ impl Completions for Postgres {
         let signed = |micros: u64| i64::try_from(micros).unwrap_or(i64::MAX);
         Box::pin(async move {
             let (id, until, token) = (holder.to_bytes(), signed(completion.until_micros), i64::from(completion.token));
-            let (granted, owner) = (completion.granted_micros.map(signed), completion.owner.as_str());
+            let (granted, owner) = (signed(completion.granted_micros), completion.owner.as_str());
             let write = params![TEXT key.as_str(), BYTEA &id[..], INT8 until, INT8 token, INT8 granted, TEXT owner];
             let row = self.link.call(Lane::Key(key), Call::WriteCompletion, &write).await?;
             let is_written = self.link.read(answers::get(&row, 0))?;

@@ -352,7 +352,7 @@ fn at_most_a_hundred_waiters_are_named_and_the_others_counted() {
     for n in 0..130 {
         let id = format!("{n:032x}");
         let entry = format!("30000 1 - {id} web-{n}:7 job\t1");
-        // The first clients of this version counted from 1, so it is unknown since when they wait.
+        // The tickets are no times, so it is unknown since when they wait.
         backend.server().command(&["ZADD", "fencelock:{k}:line", &(n + 1).to_string(), &id]);
         backend.server().command(&["HSET", "fencelock:{k}:waiters", &id, &entry]);
         backend.server().command(&["ZADD", "fencelock:{k}:alive", far, &id]);

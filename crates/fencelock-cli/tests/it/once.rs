@@ -75,32 +75,6 @@ fn a_start_uses_the_window_up_with_even_if_failed() {
 }
 
 #[test]
-fn many_callers_at_once_run_it_once() {
-    for backend in TestBackend::every_kind() {
-        let callers: Vec<_> = (0..12)
-            .map(|_| Test::new(&backend, "-q run --once-per 365d job -- sh -c").arg("echo ran; sleep 0.2").start())
-            .collect();
-        let outputs: Vec<_> = callers.into_iter().map(crate::running::Running::end).collect();
-        assert!(outputs.iter().all(|output| output.status == 0));
-        assert_eq!(outputs.iter().filter(|output| output.stdout == "ran\n").count(), 1);
-        let free = Test::new(&backend, "status job").output();
-        assert!(free.status == 0 && free.stdout.starts_with("job: free; done by "), "{}", free.stdout);
-    }
-}
-
-#[test]
-fn a_killed_run_gives_the_window_back() {
-    for backend in TestBackend::every_kind() {
-        let mut killed =
-            Test::new(&backend, "run --ttl 1s --once-per 365d job -- sh -c").arg("echo ready; read _").start();
-        killed.wait_for("ready");
-        killed.kill("KILL");
-        run(&backend, "echo ran").stdout("ran\n").stderr("*").output();
-        Test::new(&backend, "once job").stdout(DONE).run();
-    }
-}
-
-#[test]
 fn a_busy_run_is_waited_for_or_not() {
     for backend in TestBackend::every_kind() {
         let mut busy = run(&backend, "echo ready; read _").start();
@@ -188,20 +162,6 @@ fn runs(backend: &TestBackend, options: &str) -> String {
 }
 
 #[test]
-fn a_success_counts_in_the_window_of_the_caller_and_not_in_that_of_its_run() {
-    let Some(backend) = TestBackend::redis() else { return };
-    // A job that was daily is hourly now: it must not wait until midnight.
-    stores(&backend, 2 * HOUR, 20 * HOUR);
-    let hourly = runs(&backend, "--once-per 1h");
-    assert!(hourly.contains("ran\n") && hourly.contains("is kept for a window until"), "{hourly}");
-    // The other way round: the success of an hour counts for the whole year, and is kept for it.
-    stores(&backend, 0, HOUR);
-    assert!(runs(&backend, "--once-per 365d").contains("done by web-1:42 (nightly)"));
-    let Reply::Int(kept) = backend.server().command(&["TTL", "fencelock:{job}:once"]) else { panic!("a number") };
-    assert!(kept > 3 * HOUR, "{kept}");
-}
-
-#[test]
 fn a_success_in_the_future_is_ignored_with_a_warning_and_replaced() {
     let Some(backend) = TestBackend::redis() else { return };
     stores(&backend, -(DAY + HOUR), 40 * HOUR);
@@ -258,8 +218,6 @@ fn once_shows_the_last_success_or_that_of_a_window() {
         assert_eq!(shown(options), "job: not done in this window\n", "{options}");
     }
     assert_eq!(Test::new(&backend, "once job --once-per 1h --offset 1h").output().status, 64);
-    backend.server().command(&["SET", "fencelock:{job}:once", "1 9000000000000000 7 web-1:42"]);
-    assert!(shown("--once-per 1h").starts_with("job: done by web-1:42; the next window begins in"), "{}", shown(""));
 }
 
 #[test]

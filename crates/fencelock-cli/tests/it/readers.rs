@@ -17,26 +17,6 @@ fn status(backend: &TestBackend) -> String {
 }
 
 #[test]
-fn readers_share_a_quorum_with_a_server_that_dies_and_a_writer_waits_for_them() {
-    let Some(mut quorum) = TestBackend::quorum() else { return };
-    let (mut one, mut two) = (reader(&quorum, "one"), reader(&quorum, "two"));
-    let shown = status(&quorum);
-    assert!(shown.contains("(one)") && shown.contains("(two)"), "{shown}");
-    assert_eq!(Test::new(&quorum, "run -q -n k -- true").output().status, 75);
-    quorum.nodes[0].kill();
-    let shown = status(&quorum);
-    assert!(shown.contains("(one)") && shown.contains("(two)"), "{shown}");
-    let script = "echo written";
-    let writer = Test::script(&quorum, "-q k", script).start();
-    for reader in [&mut one, &mut two] {
-        reader.say("\n");
-    }
-    assert_eq!((one.end().status, two.end().status), (0, 0));
-    let output = writer.end();
-    assert_eq!((output.status, output.stdout.as_str()), (0, "written\n"), "{}", output.stderr);
-}
-
-#[test]
 fn a_broken_reader_ends_and_the_other_continues() {
     let Some(quorum) = TestBackend::quorum() else { return };
     let (one, mut two) = (reader(&quorum, "one"), reader(&quorum, "two"));

@@ -33,20 +33,6 @@ fn a_change_says_what_it_changed_and_status_shows_it() {
 }
 
 #[test]
-fn a_command_that_waits_starts_when_the_semaphore_grows() {
-    let Some(backend) = TestBackend::redis() else { return };
-    let mut held = Test::new(&backend, "run --permits 1 k -- sh -c").arg("echo held; read _").start();
-    held.wait_for("held");
-    let waiting = Test::new(&backend, "run --permits 1 k -- echo let in").start();
-    waiting.wait_for_error("waiting for k");
-    Test::new(&backend, "resize --permits 2 k").stdout("k: 2 permits instead of 1; 2 holders use 2\n").run();
-    let waited = waiting.end();
-    assert_eq!((waited.status, waited.stdout.as_str()), (0, "let in\n"), "{}", waited.stderr);
-    held.say("\n");
-    assert_eq!(held.end().status, 0);
-}
-
-#[test]
 fn a_quorum_refuses_a_resize_in_its_own_words() {
     let Some(servers) = servers_or_skip(3) else { return };
     let quorum = redlock_url(&servers, "trust_empty=true");

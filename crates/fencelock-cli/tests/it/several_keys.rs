@@ -3,7 +3,6 @@
 use crate::backend::TestBackend;
 use crate::running::{is_alive, wait_until};
 use crate::test::Test;
-use fencelock_testkit::{redlock_url, servers_or_skip};
 
 fn is_free(backend: &TestBackend, key: &str) -> bool {
     Test::new(backend, &format!("status {key}")).output().status == 0
@@ -51,32 +50,6 @@ fn a_busy_key_is_named_and_the_others_stay_free() {
         assert_eq!(holder.end().status, 0);
         let output = waiting.end();
         assert_eq!((output.status, output.stdout.as_str()), (0, "now\n"), "{}", output.stderr);
-    }
-}
-
-#[test]
-fn programs_that_name_the_keys_in_opposite_orders_all_finish() {
-    for backend in TestBackend::every_kind() {
-        let orders =
-            ["a --also b --also c", "c --also b --also a", "b --also c", "c --also a"].into_iter().cycle().take(16);
-        let runs: Vec<_> = orders.map(|keys| Test::new(&backend, &format!("run -q {keys} -- true")).start()).collect();
-        for run in runs {
-            let output = run.end();
-            assert_eq!(output.status, 0, "{}", output.stderr);
-        }
-    }
-}
-
-#[test]
-fn a_quorum_locks_several_keys_too() {
-    let Some(servers) = servers_or_skip(3) else { return };
-    let url = redlock_url(&servers, "node_timeout=5000");
-    let backend = TestBackend::files();
-    Test::new(&backend, "init --trust-empty").env("FENCELOCK_URL", &url).ok();
-    let script = "set -- $FENCELOCK_FENCES; echo $#";
-    for keys in ["a --also b", "b --also a"] {
-        let test = Test::script(&backend, keys, script).env("FENCELOCK_URL", &url);
-        test.stdout("2\n").run();
     }
 }
 

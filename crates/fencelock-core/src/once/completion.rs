@@ -13,8 +13,8 @@ pub struct Completion {
     pub until_micros: u64,
     /// The fencing token of the run.
     pub token: FencingToken,
-    /// When the run got the lock, by the same clock. `None` in version 1 of the record: the work is done until its end.
-    pub granted_micros: Option<u64>,
+    /// When the run got the lock, by the same clock.
+    pub granted_micros: u64,
     /// The process of the run.
     pub owner: Owner,
 }
@@ -56,9 +56,8 @@ pub enum ClearCompletion {
     Changed,
 }
 
-/// The format of [`Completion::to_wire`], and that of a completion without the moment of the grant.
+/// The format of [`Completion::to_wire`].
 const VERSION: &str = "2";
-const WITHOUT_GRANT: &str = "1";
 
 impl Completion {
     /// The longest text form.
@@ -70,29 +69,21 @@ impl Completion {
 
     /// The completion of a run of `owner` that got the lock at `granted_micros`, for a window that ends at `until_micros`.
     pub const fn new(until_micros: u64, token: FencingToken, granted_micros: u64, owner: Owner) -> Self {
-        Self { until_micros, token, granted_micros: Some(granted_micros), owner }
+        Self { until_micros, token, granted_micros, owner }
     }
 
-    /// `2 <until, us> <token> <granted, us> <owner>`; without the grant, the first version `1 <until, us> <token> <owner>`.
+    /// `2 <until, us> <token> <granted, us> <owner>`.
     pub fn to_wire(&self) -> String {
         let Self { until_micros, token, granted_micros, owner } = self;
-        let (version, granted) = match granted_micros {
-            Some(granted) => (VERSION, format!("{granted} ")),
-            None => (WITHOUT_GRANT, String::new()),
-        };
-        format!("{version} {until_micros} {token} {granted}{}", owner.as_str())
+        format!("{VERSION} {until_micros} {token} {granted_micros} {}", owner.as_str())
     }
 
     /// Parses the text form; `None` for any other text, such as that of a later version.
     pub fn from_wire(text: &str) -> Option<Self> {
-        let (version, rest) = text.split_once(' ').filter(|_| text.len() <= Self::MAX_BYTES)?;
-        let mut parts = rest.splitn(if version == VERSION { 4 } else { 3 }, ' ');
+        let mut parts = text.splitn(5, ' ');
+        parts.next().filter(|version| *version == VERSION && text.len() <= Self::MAX_BYTES)?;
         let (until_micros, token) = (number(parts.next()?)?, number(parts.next()?)?);
-        let granted_micros = match version {
-            VERSION => Some(number(parts.next()?)?),
-            WITHOUT_GRANT => None,
-            _ => return None,
-        };
+        let granted_micros = number(parts.next()?)?;
         let (token, owner) = (FencingToken::new(token).ok()?, Owner::from_text(parts.next()?));
         Some(Self { until_micros, token, granted_micros, owner })
     }
@@ -114,7 +105,7 @@ impl Completion {
 
     /// Whether its run lies so far in the future that the clock was ahead when it was written.
     pub(super) fn is_ahead_of(&self, now_micros: u64) -> bool {
-        let ahead = self.granted_micros.unwrap_or_default().saturating_sub(now_micros);
+        let ahead = self.granted_micros.saturating_sub(now_micros);
         Duration::from_micros(ahead) > Self::KEPT
     }
 }
@@ -143,14 +134,6 @@ mod tests {
     }
 
     #[test]
-    fn the_first_version_is_read_and_written_as_it_was() {
-        let text = "1 1780000000000000 7 web-1:42 nightly job";
-        let read = Completion::from_wire(text).unwrap();
-        assert_eq!(read, Completion { granted_micros: None, ..completion(1_780_000_000_000_000, 7) });
-        assert_eq!(read.to_wire(), text);
-    }
-
-    #[test]
     fn other_texts_are_not_read() {
         for text in [
             "",
@@ -161,14 +144,14 @@ mod tests {
             "2 1780000000000000 7 5",
             "2 5 7 0 a",
             "2 5 7 12345678901234567 a",
-            "1 1780000000000000 7",
-            "1 1780000000000000 0 a",
-            "1 -5 7 a",
-            "1 +5 7 a",
-            "1 07 7 a",
-            "1 5e3 7 a",
-            "1  5 7 a",
-            "1 99999999999999999 7 a",
+            "1 1780000000000000 7 5 web-1:42",
+            "2 1780000000000000 0 5 a",
+            "2 -5 7 5 a",
+            "2 +5 7 5 a",
+            "2 07 7 5 a",
+            "2 5e3 7 5 a",
+            "2  5 7 5 a",
+            "2 99999999999999999 7 5 a",
             "done",
         ] {
             assert_eq!(Completion::from_wire(text), None, "{text:?}");
@@ -186,7 +169,7 @@ mod tests {
 
     #[test]
     fn the_later_run_is_kept_until_the_later_end() {
-        let (early, late) = (completion(9, 1), Completion { granted_micros: Some(6), ..completion(8, 2) });
+        let (early, late) = (completion(9, 1), Completion { granted_micros: 6, ..completion(8, 2) });
         let both = Completion { until_micros: 9, ..late.clone() };
         assert_eq!((early.clone().merge(late.clone(), 7), late.merge(early, 7)), (both.clone(), both));
     }
@@ -194,8 +177,7 @@ mod tests {
     #[test]
     fn a_run_in_the_future_gives_way_whatever_its_token_is() {
         let hour = 3_600_000_000;
-        let (wrong, right) =
-            (Completion { granted_micros: Some(8 + hour), ..completion(9 + hour, 2) }, completion(9, 1));
+        let (wrong, right) = (Completion { granted_micros: 8 + hour, ..completion(9 + hour, 2) }, completion(9, 1));
         assert_eq!(wrong.clone().merge(right.clone(), 7), right);
         assert_eq!(right.clone().merge(wrong.clone(), 7), right);
         assert_eq!(right.merge(wrong.clone(), 8), wrong, "an hour counts");
@@ -203,7 +185,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused_and_what_is_read_reads_back(text in "([12] )?[0-9 ]{0,20}\\PC{0,20}") {
+        fn any_text_is_read_or_refused_and_what_is_read_reads_back(text in "(2 )?[0-9 ]{0,20}\\PC{0,20}") {
             if let Some(read) = Completion::from_wire(&text) {
                 prop_assert_eq!(Completion::from_wire(&read.to_wire()), Some(read));
             }

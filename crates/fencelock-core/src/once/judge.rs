@@ -63,17 +63,17 @@ pub enum Doubt {
 /// - A success counts if it lies in the current window of the caller. The window that its run had does not matter.
 /// - One that lies in the future counts up to [`Completion::KEPT`]: the clock was set back. If it is further away, the clock was wrong
 ///   when it was written, and it would block the work until then.
-/// - A completion of version 1 does not tell when its run was: the work is done until its end.
 pub fn judge(window: Option<Window>, read: &CompletionRead) -> Judgement {
     let none = Judgement { done: None, doubt: None };
     let (now, Some(completion)) = (read.now_micros, &read.completion) else { return none };
     let done = |until_micros| Some(CountedSuccess { completion: completion.clone(), until_micros });
     let until = completion.until_micros;
     if completion.is_ahead_of(now) {
-        let ahead = completion.granted_micros.unwrap_or_default().saturating_sub(now);
+        let ahead = completion.granted_micros.saturating_sub(now);
         return Judgement { doubt: Some(Doubt::Future(Duration::from_micros(ahead))), ..none };
     }
-    let (Some(granted), Some(window)) = (completion.granted_micros, window) else {
+    let granted = completion.granted_micros;
+    let Some(window) = window else {
         return Judgement { done: if now < until { done(until) } else { None }, doubt: None };
     };
     let (counts, end) = (granted >= window.begin_of(now), window.end_of(granted));
@@ -147,9 +147,8 @@ mod tests {
         Window::since_last(micros(20 * HOUR)).unwrap()
     }
 
-    fn completion(granted: Option<u64>, until: u64) -> Completion {
-        let (token, owner) = (FencingToken::new(7).unwrap(), Owner::from_text("web-1:42"));
-        Completion { granted_micros: granted, ..Completion::new(until, token, 1, owner) }
+    fn completion(granted: u64, until: u64) -> Completion {
+        Completion::new(until, FencingToken::new(7).unwrap(), granted, Owner::from_text("web-1:42"))
     }
 
     /// Until when the work is done, if it is, and the doubt.
@@ -176,7 +175,7 @@ mod tests {
             (interval(), late, late + 18 * HOUR, Some(late + 20 * HOUR)),
             (interval(), late, late + 20 * HOUR, None),
         ] {
-            let stored = completion(Some(granted), window.end_of(granted));
+            let stored = completion(granted, window.end_of(granted));
             assert_eq!(judged(Some(window), stored, now), (until, None), "{window:?} {granted} {now}");
         }
     }
@@ -184,9 +183,9 @@ mod tests {
     #[test]
     fn the_window_of_the_run_does_not_matter_and_is_warned_of() {
         let (ran, now) = (TODAY + 8 * HOUR, TODAY + 12 * HOUR);
-        let by_day = completion(Some(ran), TODAY + DAY);
+        let by_day = completion(ran, TODAY + DAY);
         assert_eq!(judged(Some(hour()), by_day.clone(), now), (None, Some(Doubt::OtherWindow(TODAY + DAY))));
-        let by_hour = completion(Some(ran), ran + HOUR);
+        let by_hour = completion(ran, ran + HOUR);
         assert_eq!(judged(Some(day()), by_hour.clone(), ran + MINUTE).1, Some(Doubt::OtherWindow(ran + HOUR)));
         assert_eq!(judged(Some(day()), by_hour, now), (Some(TODAY + DAY), None), "that window is over");
         assert_eq!(judged(Some(shifted()), by_day, now).1, Some(Doubt::OtherWindow(TODAY + DAY)));
@@ -195,18 +194,18 @@ mod tests {
     #[test]
     fn a_success_in_the_future_counts_for_an_hour() {
         let (granted, until) = (TODAY + HOUR, TODAY + DAY);
-        let stored = || completion(Some(granted), until);
+        let stored = || completion(granted, until);
         assert_eq!(judged(Some(day()), stored(), granted - HOUR), (Some(until), None));
         assert_eq!(judged(Some(day()), stored(), TODAY - 1), (None, Some(Doubt::Future(micros(HOUR + 1)))));
         assert_eq!(judged(None, stored(), TODAY - 1), (None, Some(Doubt::Future(micros(HOUR + 1)))));
-        assert_eq!(judged(Some(hour()), completion(Some(9_999_999_999_999_999), 1), TODAY).0, None, "far away");
+        assert_eq!(judged(Some(hour()), completion(9_999_999_999_999_999, 1), TODAY).0, None, "far away");
     }
 
     #[test]
     fn a_success_that_is_nearly_a_window_old_is_warned_of() {
         for window in [day(), shifted(), interval()] {
             let ran = TODAY + 90 * MINUTE;
-            let stored = || completion(Some(ran), window.end_of(ran));
+            let stored = || completion(ran, window.end_of(ran));
             let length = window.get();
             let old = u64::try_from((length / 10 * 9).as_micros()).unwrap();
             assert_eq!(judged(Some(window), stored(), ran + old).1, None);
@@ -214,7 +213,7 @@ mod tests {
             assert_eq!(judged(Some(window), stored(), ran + old + 1).1, Some(doubt), "{window:?}");
         }
         // Cron at midnight, on a host whose clock is ahead.
-        let early = judged(Some(day()), completion(Some(TODAY + MINUTE), TODAY + DAY), TODAY + DAY - 200_000);
+        let early = judged(Some(day()), completion(TODAY + MINUTE, TODAY + DAY), TODAY + DAY - 200_000);
         assert!(matches!(early, (Some(_), Some(Doubt::Old { .. }))), "{early:?}");
     }
 
@@ -222,23 +221,14 @@ mod tests {
     fn the_hour_that_daylight_saving_time_repeats_has_one_run() {
         // 02:00 in Berlin in October: at 00:00 UTC, and again an hour later.
         for window in [day(), interval(), day().with_offset(micros(12 * HOUR)).unwrap()] {
-            let (until, _) = judged(Some(window), completion(Some(TODAY), window.end_of(TODAY)), TODAY + HOUR);
+            let (until, _) = judged(Some(window), completion(TODAY, window.end_of(TODAY)), TODAY + HOUR);
             assert!(until.is_some(), "{window:?}");
         }
     }
 
     #[test]
-    fn a_completion_of_version_1_lasts_until_its_end() {
-        for window in [Some(hour()), Some(day()), Some(interval()), None] {
-            let stored = || completion(None, TODAY + DAY);
-            assert_eq!(judged(window, stored(), TODAY), (Some(TODAY + DAY), None));
-            assert_eq!(judged(window, stored(), TODAY + DAY), (None, None));
-        }
-    }
-
-    #[test]
     fn without_a_window_those_that_were_named_count() {
-        let stored = || completion(Some(TODAY), TODAY + DAY);
+        let stored = || completion(TODAY, TODAY + DAY);
         assert_eq!(judged(None, stored(), TODAY + DAY - 1), (Some(TODAY + DAY), None));
         assert_eq!(judged(None, stored(), TODAY + DAY), (None, None));
     }

@@ -360,7 +360,7 @@ impl World {
 
     fn end(&mut self, who: usize) {
         if let OnceStep::AlreadyDone(done) = self.step(who) {
-            let granted = done.completion.granted_micros.unwrap();
+            let granted = done.completion.granted_micros;
             self.reported.push(Fact { granted, until: done.until_micros });
         }
         self.release(who);
@@ -372,7 +372,7 @@ impl World {
     fn check(&mut self, setting: &Setting) -> Result<(), &'static str> {
         for (who, client) in self.clients.iter_mut().enumerate() {
             let Some(completion) = client.job.as_ref().and_then(OnceJob::completion) else { continue };
-            let (window, granted) = (window_of(who, setting), completion.granted_micros.unwrap());
+            let (window, granted) = (window_of(who, setting), completion.granted_micros);
             let (step, until) = (client.job.as_ref().map(OnceJob::step), window.end_of(granted));
             // A backend may forget a run after the windows that were named for it. A clock that was set back makes it a later one.
             let repeats = |fact: &Fact| fact.granted >= window.begin_of(granted) && granted < fact.until;

@@ -568,8 +568,8 @@ BEGIN
     SELECT * INTO v FROM fencelock.completions WHERE key = p_key FOR UPDATE;
     IF NOT FOUND THEN
         INSERT INTO fencelock.completions VALUES (p_key, p_until, p_token, p_granted, p_owner);
-    ELSIF (coalesce(v.granted, 0) > v_ahead) <> (coalesce(p_granted, 0) > v_ahead) THEN
-        IF coalesce(v.granted, 0) > v_ahead THEN
+    ELSIF (v.granted > v_ahead) <> (p_granted > v_ahead) THEN
+        IF v.granted > v_ahead THEN
             UPDATE fencelock.completions SET until = p_until, token = p_token, granted = p_granted, owner = p_owner WHERE key = p_key;
         END IF;
     ELSIF p_token > v.token THEN

@@ -86,7 +86,7 @@ CREATE TABLE IF NOT EXISTS fencelock.completions (
     key text COLLATE "C" PRIMARY KEY,
     until bigint NOT NULL,
     token bigint NOT NULL,
-    granted bigint,
+    granted bigint NOT NULL,
     owner text NOT NULL
 );
 

@@ -93,7 +93,7 @@ impl StoredLock {
     }
 }
 
-/// A ticket of the first clients of this version is a number from 1, so its waiter would have waited since 1970.
+/// Of a ticket that is no time, such as one of another program.
 const LONGEST_WAIT: Duration = Duration::from_secs(10 * 365 * 86400);
 
 fn waiter(line: &str) -> Option<WaiterInfo> {

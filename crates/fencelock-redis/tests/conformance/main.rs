@@ -1,7 +1,7 @@
 //! Runs the conformance suite on one server and on quorums. To add a topology, add a line here.
 
 mod cluster;
-#[path = "../quorum_kit/dead_node.rs"]
+#[path = "../quorum/kit/dead_node.rs"]
 mod dead_node;
 mod quorum;
 mod redis;

@@ -40,7 +40,7 @@ const MUTANTS: Mutants = &[
     ("what lies in the future replaces", "elseif stored_till and is_ahead(new) then", "elseif false then"),
     ("an hour is too far in the future", "> now + ARGV[5] * 1000", ">= now + ARGV[5] * 1000"),
     ("seconds of the future are too far", "> now + ARGV[5] * 1000", "> now + ARGV[5]"),
-    ("the end tells the future", "'^(%d) %d+ %d+ (%d+) ')", "'^(%d) (%d+) ')"),
+    ("the end tells the future", "'^2 %d+ %d+ (%d+) ')", "'^2 (%d+) ')"),
     ("the same end is written again", "tonumber(stored_till) >= ", "tonumber(stored_till) > "),
     ("the lock may belong to another client", "if ARGV[1] ~= '-' then", "if false then"),
     (
@@ -59,10 +59,7 @@ const MUTANTS: Mutants = &[
     ("a token may be zero", "'^2 ([1-9]%d*) ([1-9]%d*)", "'^2 ([1-9]%d*) (%d+)"),
     ("a grant may be zero", "([1-9]%d*) ([1-9]%d*) ([1-9]%d*) '", "([1-9]%d*) ([1-9]%d*) (%d+) '"),
     ("an owner may be missing", "([1-9]%d*) ([1-9]%d*) ([1-9]%d*) '", "([1-9]%d*) ([1-9]%d*) ([1-9]%d*)'"),
-    ("an end of the first version may begin with zero", "'^1 ([1-9]%d*)", "'^1 (%d+)"),
-    ("a token of the first version may be zero", "'^1 ([1-9]%d*) ([1-9]%d*)", "'^1 ([1-9]%d*) (%d+)"),
-    ("an owner of the first version may be missing", "'^1 ([1-9]%d*) ([1-9]%d*) '", "'^1 ([1-9]%d*) ([1-9]%d*)'"),
-    ("the first version is not read", "'^1 ([1-9]", "'^0 ([1-9]"),
+    ("an earlier version is read", "'^2 ([1-9]", "'^[12] ([1-9]"),
     ("a text of any length is read", "#text > LONGEST or ", ""),
     ("an end has any number of digits", "#till > 16 or ", ""),
     ("a token has any number of digits", "#token > 16 or ", ""),
@@ -156,8 +153,7 @@ impl Model {
                     }
                     until = until.max(end);
                     let run = if token > completion.token.get() { stored } else { text };
-                    let (version, rest) = (&run[..1], run.splitn(3, ' ').nth(2).unwrap());
-                    text = format!("{version} {until} {rest}");
+                    text = format!("2 {until} {}", run.splitn(3, ' ').nth(2).unwrap());
                 }
                 // Rounded up to a millisecond, plus an hour.
                 let left = (i128::from(until) - i128::from(self.now_us) + 999).div_euclid(1000) + 3_600_000;
@@ -224,20 +220,14 @@ fn parts(text: &str) -> Option<(u64, u64)> {
         (is_number && !digits.starts_with('0') && digits.len() <= 16).then(|| digits.parse().ok()).flatten()
     };
     let mut parts = text.split(' ');
-    let version = parts.next().filter(|_| text.len() <= 320)?;
+    parts.next().filter(|version| *version == "2" && text.len() <= 320)?;
     let found = (number(parts.next()?)?, number(parts.next()?)?);
-    let is_read = match version {
-        "1" => true,
-        "2" => number(parts.next()?).is_some(),
-        _ => false,
-    };
-    (is_read && parts.next().is_some()).then_some(found)
+    (number(parts.next()?).is_some() && parts.next().is_some()).then_some(found)
 }
 
-/// When the run of a completion got the lock; zero in the first version.
+/// When the run of a completion got the lock.
 fn grant(text: &str) -> u64 {
-    let mut parts = text.split(' ');
-    if parts.next() == Some("2") { parts.nth(2).unwrap().parse().unwrap() } else { 0 }
+    text.split(' ').nth(3).unwrap().parse().unwrap()
 }
 
 fn holder() -> HolderId {
@@ -251,16 +241,12 @@ fn completion(rng: &mut Rng) -> Completion {
     let token = rng.pick(&[1, 2, START_US, FencingToken::MAX]);
     let until_micros = START_US.saturating_add_signed(from_now);
     let owner = Owner::from_text(rng.pick(&["a", "web-1:42 nightly"]));
-    let mut completion = Completion::new(
+    Completion::new(
         until_micros,
         FencingToken::new(token).unwrap(),
         START_US + rng.pick(&[0, 1, hour, hour + 1, 3 * hour]).unsigned_abs(),
         owner,
-    );
-    if rng.percent(30) {
-        completion.granted_micros = None;
-    }
-    completion
+    )
 }
 
 fn step(rng: &mut Rng) -> Step {
@@ -290,7 +276,7 @@ fn step(rng: &mut Rng) -> Step {
             3 => foreign(&[
                 "SET",
                 STORED,
-                &format!("1 {START_US} 7 {}", "x".repeat(rng.pick(&[298, 299, 300, 301, 302]))),
+                &format!("2 {START_US} 7 5 {}", "x".repeat(rng.pick(&[296, 297, 298, 299, 300]))),
             ]),
             _ => foreign(&["SET", STORED, rng.pick(TEXTS)]),
         },
@@ -301,13 +287,10 @@ const TEXTS: &[&str] = &[
     "",
     "1",
     "done",
-    "1 5 7",
-    "1 5 7 ",
-    "1 05 7 a",
-    "1 5 07 a",
-    "1 5 0 a",
-    "1  5 7 a",
-    "1 5e3 7 a",
+    "1 5 7 5 a",
+    "2 5 0 5 a",
+    "2  5 7 5 a",
+    "2 5e3 7 5 a",
     "2 9007199254740991 7 a",
     "2 9007199254740991 7 5 a",
     "2 9007199254740991 7 5",
@@ -320,9 +303,7 @@ const TEXTS: &[&str] = &[
     "2 12345678901234567 7 5 a",
     "2 5 12345678901234567 5 a",
     "3 5 7 5 a",
-    "1 9999999999999999 9999999999999999 a",
-    "1 12345678901234567 7 a",
-    "1 5 12345678901234567 a",
+    "2 9999999999999999 9999999999999999 5 a",
 ];
 
 fn call(step: &Step) -> Option<Call> {

@@ -1,23 +1,15 @@
 //! A client of this version.
 
-use crate::before::KEY;
+use crate::KEY;
 use fencelock::backends::connect;
 use fencelock_conformance::EventRecorder;
 use fencelock_core::{
-    Acquire, Backend, Claim, ClaimReply, Downgrade, Event, Eviction, Holder, HolderId, Holding, Intent, Key, Mode,
-    Occupant, Owner, Release, Renew, Renewal, Resize, Ttl, Unknown,
+    Acquire, Backend, Claim, Downgrade, Event, Eviction, Holder, HolderId, Holding, Intent, Key, Mode, Owner, Release,
+    Renew, Renewal, Resize, Ttl, Unknown,
 };
 use fencelock_testkit::RedisServer;
-use futures_util::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The number of scripts that the server has run.
-fn scripts_of(server: &RedisServer) -> u64 {
-    let stats = server.command(&["INFO", "commandstats"]);
-    let calls = |line: &str| line.strip_prefix("cmdstat_eval")?.split(['=', ',']).nth(1)?.parse::<u64>().ok();
-    stats.text().unwrap().lines().filter_map(calls).sum()
-}
 
 /// A loaded machine may need this long.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -77,46 +69,6 @@ impl Current {
         }
     }
 
-    /// Claims 15 other locks and this one at the same time, so that they share a script, after a claim that loads it. The answer for
-    /// this lock.
-    pub(crate) async fn try_together(&self, server: &RedisServer) -> Acquire {
-        let first = self.claim_of(Key::new("first").unwrap());
-        self.backend.acquire(&first).await.answer.unwrap();
-        self.backend.release(&first.key, &first.holder.id).await.unwrap();
-        let before = scripts_of(server);
-        let claims = self.together();
-        let mut answers = join_all(claims.iter().map(|claim| self.backend.acquire(claim))).await;
-        assert!(scripts_of(server) - before < claims.len() as u64, "they share a script");
-        let answer = answers.pop().unwrap().answer.unwrap();
-        for ClaimReply { answer, .. } in answers {
-            assert!(matches!(answer, Ok(Acquire::Granted { .. })), "{answer:?}");
-        }
-        for claim in claims[..claims.len() - 1].iter().filter(|_| !matches!(answer, Acquire::Granted { .. })) {
-            self.backend.release(&claim.key, &claim.holder.id).await.unwrap();
-        }
-        answer
-    }
-
-    /// Releases what [`Current::try_together`] acquired.
-    pub(crate) async fn release_together(&self) -> Release {
-        let claims = self.together();
-        let mut answers = join_all(claims.iter().map(|claim| self.backend.release(&claim.key, &claim.holder.id))).await;
-        let answer = answers.pop().unwrap().unwrap();
-        assert!(answers.iter().all(|answer| matches!(answer, Ok(Release::Released))), "{answers:?}");
-        answer
-    }
-
-    fn together(&self) -> Vec<Claim> {
-        let others = (0..15).map(|number| Key::new(format!("other:{number}")).unwrap());
-        others.chain([key()]).map(|key| self.claim_of(key)).collect()
-    }
-
-    fn claim_of(&self, key: Key) -> Claim {
-        let mut claim = self.claim.clone();
-        claim.key = key;
-        claim
-    }
-
     pub(crate) async fn release(&self) -> Release {
         self.backend.release(&key(), &self.claim.holder.id).await.unwrap()
     }
@@ -146,10 +98,6 @@ impl Current {
     /// The holder of the lock.
     pub(crate) async fn holder(&self) -> Option<HolderId> {
         self.seen().await.and_then(|holding| holding.first().occupant.holder_id())
-    }
-
-    pub(crate) async fn occupant(&self) -> Occupant {
-        self.seen().await.unwrap().first().occupant.clone()
     }
 
     /// The first event about the lock.

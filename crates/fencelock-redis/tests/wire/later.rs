@@ -1,8 +1,8 @@
 //! Simulated data of a later version on the server.
 
-use crate::before::{ALIVE, HOLDS, KEY, LINE, MARKER, WAITERS, channel};
 use crate::current::{Current, id, key};
 use crate::log::Log;
+use crate::{ALIVE, HOLDS, KEY, LINE, MARKER, WAITERS, channel};
 use fencelock::backends::{connect, init, lazy};
 use fencelock_core::{
     Acquire, Downgrade, Event, Eviction, Fault, Finding, Holders, Intent, Key, Level, Mode, Occupant, Release, Renew,
@@ -287,19 +287,19 @@ async fn a_marker_of_a_later_version_is_reported_without_a_quarantine_in_the_url
 #[tokio::test]
 async fn doctor_finds_completions_of_a_later_version_without_a_lock() {
     let Some(server) = redis_or_skip() else { return };
-    server.command(&["SET", "fencelock:{job}:once", "1 1780000000000000 7 web-1:42"]);
+    server.command(&["SET", "fencelock:{job}:once", "2 1780000000000000 7 5 web-1:42"]);
     assert_eq!(finding(&server, "wire").await.level, Level::Fine);
-    server.command(&["SET", "fencelock:{job}:once", "2 tomorrow"]);
+    server.command(&["SET", "fencelock:{job}:once", "3 tomorrow"]);
     server.command(&["LPUSH", "fencelock:{list}:once", "x"]);
     let warning = finding(&server, "wire").await;
     assert_eq!(warning.level, Level::Warning);
     for part in
-        ["2 locks", "fencelock:{job}:once", "a string", "\"2 tomorrow\"", "does not run", "fencelock:{list}:once"]
+        ["2 locks", "fencelock:{job}:once", "a string", "\"3 tomorrow\"", "does not run", "fencelock:{list}:once"]
     {
         assert!(warning.text.contains(part), "{part}: {warning:?}");
     }
     assert!(warning.advice.contains("later fencelock") && warning.advice.contains("DEL"), "{warning:?}");
-    assert_eq!(server.command(&["GET", "fencelock:{job}:once"]).text(), Some("2 tomorrow"), "it is left as it is");
+    assert_eq!(server.command(&["GET", "fencelock:{job}:once"]).text(), Some("3 tomorrow"), "it is left as it is");
 }
 
 #[tokio::test]

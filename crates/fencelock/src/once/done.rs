@@ -55,21 +55,19 @@ impl WindowDone {
         self.done.completion.token
     }
 
-    /// When the run got the lock, by the clock of the backend; `None` in a record of an earlier version, which does
-    /// not contain it.
+    /// When the run got the lock, by the clock of the backend. Every record of today contains it.
     pub fn granted(&self) -> Option<SystemTime> {
-        self.done.completion.granted_micros.map(|micros| SystemTime::UNIX_EPOCH + Duration::from_micros(micros))
+        Some(SystemTime::UNIX_EPOCH + Duration::from_micros(self.done.completion.granted_micros))
     }
 
     /// How long ago that was, when the backend replied; zero if its clock was set back since.
     pub fn granted_ago(&self) -> Option<Duration> {
-        let granted = self.done.completion.granted_micros?;
-        Some(Duration::from_micros(self.now_micros.saturating_sub(granted)))
+        Some(Duration::from_micros(self.now_micros.saturating_sub(self.done.completion.granted_micros)))
     }
 
     /// When the run got the lock, as `2026-11-22T09:00:00Z`.
     pub fn granted_utc(&self) -> Option<String> {
-        self.done.completion.granted_micros.map(|micros| Utc(micros).to_string())
+        Some(Utc(self.done.completion.granted_micros).to_string())
     }
 
     /// When the next window begins, by the clock of the backend.
@@ -91,11 +89,8 @@ impl WindowDone {
 /// `done by web-1:42 (nightly) 25 min ago; the next window begins in 35 min, at 2026-11-22T09:00:00Z`.
 impl fmt::Display for WindowDone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (by, next) = (self.by(), Span(self.next_window_in()));
-        write!(f, "done by {by}")?;
-        if let Some(ago) = self.granted_ago() {
-            write!(f, " {} ago", Span(ago))?;
-        }
-        write!(f, "; the next window begins in {next}, at {}", self.next_window_utc())
+        let ago = self.now_micros.saturating_sub(self.done.completion.granted_micros);
+        let (by, ago, next) = (self.by(), Span(Duration::from_micros(ago)), Span(self.next_window_in()));
+        write!(f, "done by {by} {ago} ago; the next window begins in {next}, at {}", self.next_window_utc())
     }
 }

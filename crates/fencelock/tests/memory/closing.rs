@@ -45,19 +45,6 @@ async fn no_lock_is_got_after_closing_has_begun() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_handed_over_while_closing_is_handed_on() {
-    let scene = Scene::new();
-    let held = scene.neighbour().lock("k").await.unwrap();
-    let waiting = tokio::spawn(scene.client.lock("k").acquire());
-    scene.pass(ms(10)).await;
-    let closing = tokio::spawn(scene.client.clone().close(secs(10)));
-    held.release().await.unwrap();
-    closing.await.unwrap().unwrap();
-    assert!(matches!(waiting.await.unwrap(), Err(Error::Closed { .. })));
-    assert_eq!(scene.holding("k").await, None);
-}
-
-#[tokio::test(start_paused = true)]
 async fn closing_waits_for_the_guards() {
     let scene = Scene::new();
     let guard = scene.client.lock("k").ttl(secs(3)).await.unwrap();

@@ -1,7 +1,7 @@
 //! A position in the queue of the server belongs to the waiting tasks of a client, not to the task that claimed it.
 
 use crate::common::{Fate, Scene, Verb, ms, secs};
-use fencelock::{Client, Error, Guard, Lock};
+use fencelock::{Error, Guard, Lock};
 use tokio::task::JoinHandle;
 
 /// Lines up, and is known to have done so when this returns.
@@ -60,16 +60,6 @@ async fn the_next_task_takes_over_the_position_of_a_cancelled_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_next_task_takes_over_the_position_of_one_whose_wait_is_over() {
-    let scene = Scene::new();
-    let queue = queue(&scene, plain(&scene).wait(secs(5)), plain(&scene).wait(secs(60))).await;
-    scene.pass(secs(6)).await;
-    assert!(queue.first.is_finished() && !queue.second.is_finished());
-    assert_eq!(in_queue(&scene).await, 2);
-    drop(queue.second_comes_before_the_other(&scene).await);
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_position_is_handed_down_again_and_again_and_kept_alive() {
     let scene = Scene::new();
     let held = scene.neighbour().lock("k").await.unwrap();
@@ -91,25 +81,6 @@ async fn the_position_is_handed_down_again_and_again_and_kept_alive() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_is_under_way_is_handed_down_too() {
-    let scene = Scene::new();
-    let held = scene.neighbour().lock("k").await.unwrap();
-    scene.net.next(Verb::Acquire, [Fate::Slow(ms(10))]);
-    let first = waits(&scene, plain(&scene)).await;
-    let second = waits(&scene, plain(&scene)).await;
-    scene.pass(ms(15)).await;
-    let other = waits(&scene, scene.neighbour().lock("k")).await;
-    // It is in the queue, and its reply has not arrived.
-    first.abort();
-    scene.pass(ms(1)).await;
-    held.release().await.unwrap();
-    scene.pass(ms(1)).await;
-    assert!(second.is_finished() && !other.is_finished());
-    let claimants = scene.net.claimants.lock().unwrap().clone();
-    assert!(claimants.iter().all(|id| *id == claimants[0]), "one holder for both");
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_task_that_requests_another_lease_gets_its_own_position() {
     for different in [|lock: Lock| lock.label("payroll"), |lock: Lock| lock.ttl(secs(7))] {
         let scene = Scene::new();
@@ -123,45 +94,6 @@ async fn a_task_that_requests_another_lease_gets_its_own_position() {
         drop(queue.other.await.unwrap());
         assert!(queue.second.await.unwrap().is_ok());
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn nothing_is_left_when_all_of_a_client_give_up() {
-    let scene = Scene::new();
-    let queue = queue(&scene, plain(&scene), plain(&scene)).await;
-    // Without an await in between: the second is woken, and never polled.
-    queue.first.abort();
-    queue.second.abort();
-    scene.pass(ms(1)).await;
-    assert_eq!(in_queue(&scene).await, 1, "the other client's");
-    queue.held.release().await.unwrap();
-    scene.pass(ms(1)).await;
-    assert!(queue.other.is_finished());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_client_that_is_closed_leaves_no_waiter_behind() {
-    let scene = Scene::new();
-    let queue = queue(&scene, plain(&scene), plain(&scene)).await;
-    let client: Client = scene.client.clone();
-    client.close(secs(10)).await.unwrap();
-    assert!(matches!(queue.first.await.unwrap(), Err(Error::Closed { .. })));
-    assert!(matches!(queue.second.await.unwrap(), Err(Error::Closed { .. })));
-    assert_eq!(scene.holding("k").await.unwrap().waiters, 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn one_who_was_handed_the_key_and_is_gone_hands_it_to_the_next() {
-    let scene = Scene::new();
-    let queue = queue(&scene, plain(&scene), plain(&scene)).await;
-    // The message has arrived, and the first was not polled.
-    queue.held.release().await.unwrap();
-    queue.first.abort();
-    scene.pass(ms(1)).await;
-    assert!(queue.second.is_finished() && !queue.other.is_finished());
-    let guard = queue.second.await.unwrap().unwrap();
-    scene.pass(secs(40)).await;
-    assert!(guard.is_held());
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,7 @@
 
 use crate::cancelling::polled;
 use crate::common::{Counter, Fate, Scene, Verb, ms, secs};
-use fencelock::{Client, Error, Once, OnceError, OncePerWindow, OnceStart};
+use fencelock::{Client, Error, Once, OnceError, OncePerWindow};
 use std::time::Duration;
 
 const HOUR: Duration = secs(3600);
@@ -95,38 +95,6 @@ async fn work_that_is_done_requests_no_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_run_that_succeeds_does_not_run() {
-    let (scene, ran) = (Scene::new(), Counter::default());
-    let OnceStart::Started(first) = work(&scene.neighbour()).begin().await.unwrap() else { panic!("it is not done") };
-    let (second, counter) = (work(&scene.client), ran.clone());
-    let second = tokio::spawn(async move { second.run(async |_| Ok::<_, ()>(counter.up())).await });
-    scene.pass(secs(3)).await;
-    first.succeed().await.unwrap();
-    assert!(matches!(second.await.unwrap(), Ok(Once::AlreadyDone(_))));
-    assert_eq!((ran.get(), scene.holding("k").await), (0, None));
-}
-
-#[tokio::test(start_paused = true)]
-async fn who_waits_for_a_run_that_fails_runs() {
-    let scene = Scene::new();
-    let OnceStart::Started(first) = work(&scene.neighbour()).begin().await.unwrap() else { panic!("it is not done") };
-    let second = tokio::spawn(run(work(&scene.client)));
-    scene.pass(secs(3)).await;
-    first.give_back().await;
-    assert_eq!(second.await.unwrap(), Ok(Once::Done(7)));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_run_that_outlives_its_window_completes_its_own_one_and_no_other() {
-    let scene = Scene::new();
-    let OnceStart::Started(long) = work(&scene.client).begin().await.unwrap() else { panic!("it is not done") };
-    scene.pass(HOUR).await;
-    long.succeed().await.unwrap();
-    assert!(!is_done(&scene).await, "this is the next window");
-    assert_eq!(run(work(&scene.client)).await, Ok(Once::Done(7)));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_success_counts_in_the_windows_of_each_caller() {
     let scene = Scene::new();
     // The clock begins at a full hour.
@@ -145,17 +113,6 @@ async fn a_success_counts_in_the_windows_of_each_caller() {
     assert_eq!(run(interval()).await, Ok(Once::Done(7)));
     let last = scene.client.last_success("k").await.unwrap().expect("it is done");
     assert!(last.granted_ago() < Some(secs(1)), "{last}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_run_whose_lease_ends_does_not_count() {
-    let scene = Scene::new();
-    let OnceStart::Started(stopped) = work(&scene.client).ttl(secs(3)).begin().await.unwrap() else { panic!() };
-    scene.net.always(Verb::Renew, Fate::Lost);
-    scene.pass(secs(4)).await;
-    assert!(stopped.succeed().await.unwrap_err().is_lost());
-    assert!(!is_done(&scene).await);
-    assert_eq!(scene.net.calls(Verb::WriteCompletion), 0);
 }
 
 #[tokio::test(start_paused = true)]

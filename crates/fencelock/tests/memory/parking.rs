@@ -31,26 +31,6 @@ async fn a_parked_claim_keeps_no_task_of_its_client_from_a_free_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_a_parked_task_has_not_taken_is_passed_on() {
-    let scene = Scene::new();
-    let first = scene.client.lock("k").await.unwrap();
-    let parked = parked(scene.client.lock("k")).await;
-    let next = tokio::spawn(scene.client.lock("k").acquire());
-    scene.pass(ms(100)).await;
-    let token = first.fencing_token();
-    drop(first);
-    scene.pass(secs(5)).await;
-    let next = next.await.unwrap().unwrap();
-    assert!(next.is_held() && next.fencing_token() > token);
-    let other = tokio::spawn(scene.neighbour().lock("k").acquire());
-    drop(next);
-    scene.pass(secs(5)).await;
-    assert!(other.is_finished(), "nor does it keep other clients waiting");
-    drop(other.await.unwrap().unwrap());
-    assert!(parked.await.unwrap().is_held());
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_task_that_waits_for_a_slow_reply_keeps_its_turn() {
     let scene = Scene::new();
     scene.net.next(Verb::Acquire, [Fate::Slow(secs(20))]);

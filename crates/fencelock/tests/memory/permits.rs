@@ -1,8 +1,8 @@
 //! Tasks of one client pass permits on.
 
-use crate::common::{Fate, Scene, Verb, ms, secs};
+use crate::common::{Scene, Verb, ms, secs};
 use crate::sharing::all;
-use fencelock::{Client, Error, FencingToken, Guard, LossReason, Released};
+use fencelock::{Client, Error, FencingToken, Guard, Released};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -80,19 +80,6 @@ async fn a_claim_for_all_permits_waits_for_one_batch_of_another_client() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tasks_that_want_different_numbers_of_permits_all_get_them() {
-    let scene = Scene::new();
-    let log = Log::default();
-    let mut tasks = line_up(&scene.client, 'a', 60, 1, &log).await;
-    tasks.extend(line_up(&scene.client, 'b', 20, 3, &log).await);
-    tasks.extend(line_up(&scene.client, 'c', 20, 4, &log).await);
-    tasks.extend(line_up(&scene.neighbour(), 'd', 60, 2, &log).await);
-    all(tasks).await;
-    assert_eq!(log.lock().unwrap().len(), 160);
-    assert_eq!(scene.holding("k").await, None);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_wait_ends_in_time_although_the_claim_of_its_task_was_granted_to_another() {
     let scene = Scene::new();
     let (mine, other) = beside_another(&scene).await;
@@ -133,19 +120,6 @@ async fn a_cancelled_task_leaves_its_claim_to_another_one_and_the_last_one_leave
     mine.release().await.unwrap();
     other.release().await.unwrap();
     assert_eq!(scene.holding("k").await, None);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_holder_of_permits_that_were_passed_on_is_notified_of_their_loss() {
-    let scene = Scene::new();
-    let (mine, _other) = beside_another(&scene).await;
-    let task = waiting(&scene.client, secs(60));
-    scene.pass(ms(1)).await;
-    mine.release().await.unwrap();
-    let guard = task.await.unwrap().unwrap();
-    scene.net.always(Verb::Renew, Fate::Lost);
-    assert_eq!(guard.lost().await, LossReason::Expired);
-    assert!(!guard.is_held());
 }
 
 #[tokio::test(start_paused = true)]

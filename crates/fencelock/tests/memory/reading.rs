@@ -1,7 +1,7 @@
 //! Tasks of one client that read together share one hold.
 
 use crate::common::{Fate, Scene, Verb, ms, secs};
-use fencelock::{Guard, LossReason, Released};
+use fencelock::{Error, Guard, LossReason, Mode, Released};
 use std::sync::{Arc, Mutex};
 
 #[tokio::test(start_paused = true)]
@@ -133,26 +133,6 @@ async fn a_holder_id_that_is_given_away_ends_the_reading_of_the_others_and_stays
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancelled_reader_leaves_its_position_to_the_next() {
-    let scene = Scene::new();
-    let writer = scene.neighbour().lock("k").await.unwrap();
-    let leader = tokio::spawn(scene.client.lock("k").shared().acquire());
-    scene.pass(ms(50)).await;
-    let next = tokio::spawn(scene.client.lock("k").shared().acquire());
-    let last = tokio::spawn(scene.neighbour().lock("k").acquire());
-    scene.pass(ms(50)).await;
-    leader.abort();
-    scene.pass(ms(50)).await;
-    writer.release().await.unwrap();
-    let reader = next.await.unwrap().unwrap();
-    assert!(!last.is_finished());
-    reader.release().await.unwrap();
-    last.await.unwrap().unwrap().release().await.unwrap();
-    scene.pass(secs(2)).await;
-    assert_eq!(scene.holding("k").await, None);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_try_to_read_joins_those_who_read() {
     let scene = Scene::new();
     let first = scene.client.lock("k").shared().await.unwrap();
@@ -160,4 +140,24 @@ async fn a_try_to_read_joins_those_who_read() {
     assert_eq!(scene.net.calls(Verb::Acquire), 1);
     first.release().await.unwrap();
     assert!(second.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shared_hold_is_resumed_as_what_it_is() {
+    let scene = Scene::new();
+    let guard = scene.client.lock("k").shared().await.unwrap();
+    let token = guard.fencing_token();
+    let holder = guard.into_holder();
+    let other = scene.client.lock("k").resume(holder).await.unwrap_err();
+    assert_eq!(other.to_string(), "k is held as a shared lock: resume it in the same mode");
+    let other = scene.client.semaphore("k", 2).resume(1, holder).await.unwrap_err();
+    assert!(matches!(other, Error::ModeConflict { present: Mode::Shared, .. }), "{other}");
+    let resumed = scene.neighbour().lock("k").shared().resume(holder).await.unwrap();
+    assert_eq!((resumed.mode(), resumed.fencing_token()), (Mode::Shared, token));
+    scene.pass(secs(100)).await;
+    assert!(resumed.is_held());
+    let exclusive = scene.client.lock("e").await.unwrap().into_holder();
+    let other = scene.client.lock("e").shared().resume(exclusive).await.unwrap_err();
+    assert_eq!(other.to_string(), "e is held as an exclusive lock: resume it in the same mode");
+    drop(scene.client.lock("e").resume(exclusive).await.unwrap());
 }

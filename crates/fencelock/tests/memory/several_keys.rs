@@ -18,24 +18,6 @@ async fn are_free(scene: &Scene, keys: &[&str]) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_clients_with_opposite_orders_never_deadlock() {
-    let memory = Arc::new(Memory::new());
-    let settings = || Client::builder().sharing(crate::SHARING);
-    let mut tasks = Vec::new();
-    for keys in [["a", "b"], ["b", "a"]] {
-        let client = settings().backend(memory.clone()).unwrap();
-        tasks.push(tokio::spawn(async move {
-            for _ in 0..2_000 {
-                client.lock_all(keys).await.unwrap().release().await.unwrap();
-            }
-        }));
-    }
-    for task in tasks {
-        tokio::time::timeout(secs(120), task).await.expect("no deadlock").unwrap();
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn keys_that_cannot_be_locked_together_are_refused() {
     let scene = Scene::new();
@@ -70,25 +52,6 @@ async fn the_leases_that_are_held_are_renewed_while_the_rest_is_waited_for() {
     let guards = waiting.await.unwrap().unwrap();
     assert_eq!(Some(guards.fencing_tokens()[1]), token, "the first lease was never lost");
     assert!(guards.remaining() > secs(1), "{:?}", guards.remaining());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_lease_that_expires_while_the_rest_is_waited_for_begins_a_new_round() {
-    let scene = Scene::new();
-    let other = scene.neighbour().lock("b").await.unwrap();
-    scene.net.always(Verb::Renew, Fate::Lost);
-    let waiting = tokio::spawn(scene.client.lock_all(["a", "b"]).ttl(secs(3)).acquire());
-    scene.pass(ms(10)).await;
-    let first = scene.holding("a").await.unwrap().first().fence;
-    scene.pass(secs(10)).await;
-    scene.net.always(Verb::Renew, Fate::Pass);
-    scene.pass(secs(5)).await;
-    assert!(!waiting.is_finished());
-    other.release().await.unwrap();
-    let guards = waiting.await.unwrap().unwrap();
-    assert!(guards.is_held() && Some(guards.fencing_tokens()[0]) > first);
-    scene.pass(secs(30)).await;
-    assert!(guards.is_held());
 }
 
 #[tokio::test]
@@ -160,24 +123,6 @@ async fn a_key_after_the_one_that_is_waited_for_stays_free() {
     let guards = waiting.await.unwrap().unwrap();
     assert_eq!(guards.keys(), ["a", "b", "c", "d"]);
     assert!(scene.net.calls(Verb::Acquire) <= calls + 3, "the grant of b, and both others together");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_lease_that_is_lost_while_the_rest_is_tried_begins_a_new_round() {
-    let scene = Scene::new();
-    let other = scene.neighbour().lock("a").await.unwrap();
-    scene.net.next(Verb::Acquire, [Fate::Pass; 4]);
-    let waiting = tokio::spawn(scene.client.lock_all(["a", "b", "c"]).acquire());
-    scene.pass(ms(10)).await;
-    scene.net.always(Verb::Acquire, Fate::Slow(ms(500)));
-    other.release().await.unwrap();
-    scene.pass(ms(100)).await;
-    let first = scene.holding("a").await.unwrap().first().fence;
-    evict(&scene, "a").await;
-    let guards = waiting.await.unwrap().unwrap();
-    assert!(guards.is_held() && Some(guards.fencing_tokens()[0]) > first);
-    guards.release().await.unwrap();
-    are_free(&scene, &["a", "b", "c"]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -371,18 +316,6 @@ async fn progress_names_the_key_and_counts_the_whole_wait() {
     let (key, waited) = seen.last().unwrap();
     assert!(seen[0].0 == "a" && *key == "b" && *waited >= secs(2), "{seen:?}");
     assert!(seen.is_sorted_by_key(|(_, waited)| *waited), "{seen:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_closed_client_ends_the_wait_and_leaves_nothing() {
-    let scene = Scene::new();
-    let other = scene.neighbour().lock("b").await.unwrap();
-    let waiting = tokio::spawn(scene.client.lock_all(["a", "b"]).acquire());
-    scene.pass(ms(10)).await;
-    scene.client.clone().close(secs(5)).await.unwrap();
-    assert!(waiting.await.unwrap().unwrap_err().is_closed());
-    are_free(&scene, &["a"]).await;
-    other.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

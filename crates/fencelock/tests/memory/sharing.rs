@@ -1,8 +1,7 @@
 //! Tasks of one client share one claim. Only the speed shows it.
 
 use crate::common::{Fate, Scene, Verb, ms, secs};
-use fencelock::backends::{Memory, Quorum};
-use fencelock::{Client, Drift, Error, FencingToken, Guard, LossReason, Released};
+use fencelock::{Client, Error, FencingToken, Guard, LossReason, Released};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -93,20 +92,6 @@ async fn no_client_waits_longer_than_a_batch_for_the_tasks_of_another_client() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_is_bounded_in_time_too() {
-    let scene = Scene::new();
-    let [a, b] = [0; 2].map(|_| scene.another(|settings| settings.batch(1000, ms(20))));
-    let log = Log::default();
-    let held = a.lock("k").await.unwrap();
-    let mut tasks = line_up(&a, 'a', 40, ms(5), &log).await;
-    tasks.extend(line_up(&b, 'b', 1, ms(0), &log).await);
-    held.release().await.unwrap();
-    all(tasks).await;
-    let ahead = log.lock().unwrap().iter().position(|entry| entry.0 == 'b').unwrap();
-    assert!(ahead <= 8, "{ahead}");
-}
-
-#[tokio::test(start_paused = true)]
 async fn without_known_waiters_a_lease_is_released_within_about_a_second() {
     let scene = Scene::new();
     let log = Log::default();
@@ -116,24 +101,6 @@ async fn without_known_waiters_a_lease_is_released_within_about_a_second() {
     all(tasks).await;
     let releases = scene.net.calls(Verb::Release);
     assert!((4..12).contains(&releases), "{releases} in five seconds");
-}
-
-#[tokio::test(start_paused = true)]
-async fn tokens_grow_over_a_quorum_and_every_task_is_served() {
-    let clock = fencelock::backends::TokioClock::starting_now();
-    let nodes: Vec<_> = (0..5).map(|_| Arc::new(Memory::with_leases(Arc::new(clock))) as _).collect();
-    let quorum = Arc::new(Quorum::with_clock(nodes, Arc::new(clock), Drift::default()).unwrap());
-    let [a, b] =
-        [0; 2].map(|_| Client::builder().clock(Arc::new(clock), Drift::default()).backend(quorum.clone()).unwrap());
-    let log = Log::default();
-    let mut tasks = line_up(&a, 'a', 200, ms(1), &log).await;
-    tasks.extend(line_up(&b, 'b', 200, ms(1), &log).await);
-    all(tasks).await;
-    let log = log.lock().unwrap();
-    tokens_grow(&log);
-    assert_eq!(log.len(), 400);
-    let runs: Vec<_> = log.chunk_by(|one, other| one.0 == other.0).map(<[_]>::len).collect();
-    assert!(runs.iter().any(|run| *run > 5), "leases are shared: {runs:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -152,19 +119,6 @@ async fn a_lease_that_was_lost_is_not_passed_on() {
     assert!(next.fencing_token() > token && next.is_held());
     assert_eq!(guard.release().await.unwrap(), Released::AlreadyLost { why: LossReason::Deleted });
     assert!(next.is_held());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_lease_that_ran_out_is_not_passed_on() {
-    let scene = Scene::new();
-    let guard = shared_guard(&scene, &scene.client).await;
-    let token = guard.fencing_token();
-    let waiting = tokio::spawn(scene.client.lock("k").acquire());
-    scene.net.always(Verb::Renew, Fate::Lost);
-    assert_eq!(guard.lost().await, LossReason::Expired);
-    let next = tokio::time::timeout(secs(5), waiting).await.unwrap().unwrap().unwrap();
-    assert!(next.fencing_token() > token);
-    assert!(matches!(guard.release().await.unwrap(), Released::AlreadyLost { why: LossReason::Expired }));
 }
 
 #[tokio::test(start_paused = true)]
@@ -211,28 +165,6 @@ async fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
         output = future => Some(output),
         () = std::future::ready(()) => None,
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn waiters_that_leave_the_queue_are_not_missed() {
-    let scene = Scene::new();
-    let guard = shared_guard(&scene, &scene.client).await;
-    let waiting: Vec<_> = (0..9).map(|_| tokio::spawn(scene.client.lock("k").acquire())).collect();
-    scene.pass(ms(1)).await;
-    for (number, task) in waiting.iter().enumerate() {
-        if number % 3 != 1 {
-            task.abort();
-        }
-    }
-    scene.pass(ms(1)).await;
-    drop(guard);
-    for (number, task) in waiting.into_iter().enumerate() {
-        match task.await {
-            Ok(guard) => assert_eq!(guard.unwrap().release().await.unwrap(), Released::Released),
-            Err(_) => assert_ne!(number % 3, 1),
-        }
-    }
-    assert_eq!(scene.holding("k").await, None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -286,39 +218,6 @@ async fn a_task_outside_the_queue_does_not_overtake_the_queue_of_its_client() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_that_was_taken_out_of_its_guard_is_never_shared() {
-    let scene = Scene::new();
-    let guard = shared_guard(&scene, &scene.client).await;
-    let waiting = tokio::spawn(scene.client.lock("k").acquire());
-    // The first renewal gives it its full time.
-    scene.pass(ms(100)).await;
-    let holder = guard.into_holder();
-    scene.pass(secs(3)).await;
-    assert!(!waiting.is_finished());
-    let resumed = scene.client.lock("k").resume(holder).await.unwrap();
-    resumed.release().await.unwrap();
-    assert_ne!(waiting.await.unwrap().unwrap().holder(), holder);
-}
-
-#[tokio::test(start_paused = true)]
-async fn each_task_has_its_own_longest_hold() {
-    let scene = Scene::new();
-    let guard = shared_guard(&scene, &scene.client).await;
-    let waiting = tokio::spawn(scene.client.lock("k").max_hold(secs(2)).acquire());
-    let last = tokio::spawn(scene.client.lock("k").acquire());
-    scene.pass(secs(1)).await;
-    guard.release().await.unwrap();
-    let second = waiting.await.unwrap().unwrap();
-    let began = scene.now();
-    assert_eq!(second.lost().await, LossReason::MaxHold);
-    assert!(scene.now().since(began) <= secs(2) + ms(5));
-    drop(second);
-    let last = last.await.unwrap().unwrap();
-    scene.pass(secs(10)).await;
-    assert!(last.is_held());
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_guard_that_was_passed_on_is_over_for_its_views() {
     let scene = Scene::new();
     let guard = shared_guard(&scene, &scene.client).await;
@@ -349,19 +248,6 @@ async fn a_wait_behind_another_task_is_bounded_and_reported() {
     assert_eq!(holders.first().holder_id(), Some(guard.holder()));
     assert!(waited >= secs(3) && scene.now().since(began) < secs(3) + ms(60), "{waited:?}");
     assert_eq!(*reports.lock().unwrap(), [Some(1); 3], "one here stands before it");
-}
-
-#[tokio::test(start_paused = true)]
-async fn closing_ends_those_that_wait_for_a_task_of_their_own_client() {
-    let scene = Scene::new();
-    let guard = shared_guard(&scene, &scene.client).await;
-    let waiting = tokio::spawn(scene.client.lock("k").acquire());
-    scene.pass(ms(1)).await;
-    let closing = tokio::spawn(scene.client.clone().close(secs(10)));
-    assert!(matches!(waiting.await.unwrap(), Err(Error::Closed { .. })));
-    guard.release().await.unwrap();
-    closing.await.unwrap().unwrap();
-    assert_eq!(scene.holding("k").await, None);
 }
 
 #[tokio::test(start_paused = true)]

@@ -36,7 +36,5 @@ mod reusing;
 mod running;
 #[path = "../memory/several_keys.rs"]
 mod several_keys;
-#[path = "../memory/shared.rs"]
-mod shared;
 #[path = "../memory/waiting.rs"]
 mod waiting;

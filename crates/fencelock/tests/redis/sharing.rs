@@ -1,10 +1,9 @@
-//! Tasks of two clients share leases on a real server, and on a quorum of real servers. The other files test the
-//! queue of the server, so there each task claims for itself.
+//! Tasks of two clients share leases on a real server. The other files test the queue of the server, so there each task claims for
+//! itself.
 
 use crate::common::{eventually, ms};
-use crate::support::{calls, command, in_line, keys, patient, server, text};
+use crate::support::{calls, command, keys, patient, server, text};
 use fencelock::{Client, FencingToken, Released};
-use fencelock_testkit::{redlock_url, servers_or_skip};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -42,44 +41,6 @@ async fn tokens_grow_over_shared_leases_with_few_calls_to_the_server() {
     let evals = calls(&server, "evalsha");
     assert!(evals < tokens.len() / 2, "{evals} calls for {} grants", tokens.len());
     assert_eq!(keys(&server), ["fencelock:{k}:fence"]);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tokens_grow_over_a_quorum_of_servers() {
-    let Some(servers) = servers_or_skip(3) else { return };
-    let url = redlock_url(&servers, "trust_empty=true");
-    let clients = [Client::connect(&url).await.unwrap(), Client::connect(&url).await.unwrap()];
-    let tokens = tokens(&clients, 16, 50).await;
-    assert!(tokens.windows(2).all(|pair| pair[0] < pair[1]));
-}
-
-#[tokio::test]
-async fn a_client_that_waits_on_the_server_acquires_the_lock() {
-    let Some(server) = server() else { return };
-    let [busy, other] =
-        [Client::connect(&patient(&server)).await.unwrap(), Client::connect(&patient(&server)).await.unwrap()];
-    let held = busy.lock("k").await.unwrap();
-    let tasks: Vec<_> = (0..8)
-        .map(|_| {
-            let client = busy.clone();
-            tokio::spawn(async move {
-                loop {
-                    let guard = client.lock("k").await.unwrap();
-                    tokio::time::sleep(ms(1)).await;
-                    guard.release().await.unwrap();
-                }
-            })
-        })
-        .collect();
-    eventually("one of them in line", async || in_line(&server, "k") == 1).await;
-    drop(held);
-    for _ in 0..20 {
-        // Its tasks never stop, but others come after a batch.
-        other.lock("k").await.unwrap().release().await.unwrap();
-    }
-    for task in tasks {
-        task.abort();
-    }
 }
 
 /// A client that keeps leases for its next task until another client waits.

@@ -18,7 +18,6 @@ pub(super) fn cases() -> Vec<Case> {
         case_for(&[Need::Completions, Need::Evicts], a_completion_after_a_takeover_is_refused),
         case_for(&[Need::Completions], a_later_run_is_kept_until_the_later_end),
         case_for(&[Need::Completions], a_completion_is_replaced_by_that_of_a_later_run),
-        case_for(&[Need::Completions], a_completion_without_a_grant_stays_as_it_is),
         case_for(&[Need::Completions], a_completion_belongs_to_one_key),
         case_for(&[Need::Completions], a_completion_does_not_make_the_key_busy),
         case_for(&[Need::Completions, Need::AllNodesAnswer], a_completion_is_cleared_for_every_client),
@@ -161,15 +160,6 @@ async fn a_completion_is_replaced_by_that_of_a_later_run(fixture: &dyn Fixture) 
     let later = ending_in(&b, 2 * HOUR, token).await;
     writes(&b, &later).await;
     assert_eq!(reads(&a).await.map(|read| read.until_micros), Some(later.until_micros));
-}
-
-async fn a_completion_without_a_grant_stays_as_it_is(fixture: &dyn Fixture) {
-    let [a, b] = test_clients(fixture).await;
-    let token = a.takes().await;
-    let mut old = ending_in(&a, HOUR, token).await;
-    old.granted_micros = None;
-    writes(&a, &old).await;
-    assert_eq!(reads(&b).await, Some(old));
 }
 
 async fn a_completion_belongs_to_one_key(fixture: &dyn Fixture) {

@@ -1,8 +1,7 @@
 -- Shared by the scripts of a completion, which records the latest success of the work of a lock.
 --
 -- KEYS  1 lock          see lock.lua
---       2 completion    string: "2 <end, us> <fencing token> <grant of the run, us> <owner>", or of the first version
---                       "1 <end, us> <fencing token> <owner>"
+--       2 completion    string: "2 <end, us> <fencing token> <grant of the run, us> <owner>"
 --       3 marker        only for clients that require a quarantine, see handshake.lua
 
 local LONGEST = 320          -- bytes of a completion
@@ -17,9 +16,6 @@ local function completion()
   end
   if text == '' and redis.call('EXISTS', KEYS[2]) == 0 then return '' end
   local till, token, granted = string.match(text, '^2 ([1-9]%d*) ([1-9]%d*) ([1-9]%d*) ')
-  if not till then
-    granted, till, token = '', string.match(text, '^1 ([1-9]%d*) ([1-9]%d*) ')
-  end
   -- A double represents exactly every number of 15 digits, and the times and tokens of 16 digits.
   local is_long = not till or #text > LONGEST or #till > 16 or #token > 16 or #granted > 16
   if is_long then return string.sub(text, 1, 60), 'string' end

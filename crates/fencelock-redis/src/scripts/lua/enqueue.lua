@@ -19,8 +19,7 @@ if not ahead and intent == 'poll' then return {'gone', unread} end
 if purge(id, now_ms) > 0 and ahead then ahead = redis.call('ZRANK', KEYS[3], id) end
 if not ahead then
   local last = redis.call('ZREVRANGE', KEYS[3], 0, 0, 'WITHSCORES')
-  -- A ticket is a thousand times the time of arrival, in ms, but greater than the last one. An earlier client adds 1 to the last
-  -- ticket, so whether a ticket is a time shows in its last digits.
+  -- A ticket is a thousand times the time of arrival, in ms, but greater than the last one.
   local ticket = math.max(math.floor((last[2] or 0) / 1000) + 1, now_ms) * 1000
   redis.call('ZADD', KEYS[3], string.format('%.0f', ticket), id)
   ahead = redis.call('ZCARD', KEYS[3]) - 1

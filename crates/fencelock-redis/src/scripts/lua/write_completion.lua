@@ -17,17 +17,16 @@ local text, kind = completion()
 if kind then return {'unread', kind, text} end
 local new, till, token, now = ARGV[2], ARGV[3], tonumber(ARGV[4]), now_us()
 local function is_ahead(text)
-  local version, granted = string.match(text, '^(%d) %d+ %d+ (%d+) ')
-  return tonumber(version) == 2 and tonumber(granted) > now + ARGV[5] * 1000
+  return tonumber(string.match(text, '^2 %d+ %d+ (%d+) ')) > now + ARGV[5] * 1000
 end
-local stored_till, stored_token = string.match(text, '^%d (%d+) (%d+) ')
+local stored_till, stored_token = string.match(text, '^2 (%d+) (%d+) ')
 if stored_till and is_ahead(text) == is_ahead(new) then
   stored_token = tonumber(stored_token)
   local is_later = tonumber(stored_till) >= tonumber(till)
   if is_later and stored_token >= token then return {'written'} end
   if stored_token > token then new = text end
   if is_later then till = stored_till end
-  new = string.gsub(new, '^(%d) %d+', '%1 ' .. till)
+  new = string.gsub(new, '^2 %d+', '2 ' .. till)
 elseif stored_till and is_ahead(new) then
   return {'written'}
 end

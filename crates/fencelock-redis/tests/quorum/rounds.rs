@@ -1,12 +1,9 @@
 //! Rounds of a quorum: what decides them, how fast, and that no lock is left behind. The test controls the clock.
-#![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
-mod quorum_kit;
-
+use crate::kit::{Road, TestQuorum, claim, ms};
 use fencelock::backends::{ManualClock, Memory, Quorum};
 use fencelock_conformance::EventRecorder;
 use fencelock_core::{Backend, Drift, Event, Fault, Holding, Intent, Key, QuorumNode, Release, Renew, Renewal};
-use quorum_kit::{Road, TestQuorum, claim, ms};
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::task::Poll;

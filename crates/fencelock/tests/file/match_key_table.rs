@@ -1,15 +1,12 @@
 //! The backends of this crate against [`KeyTable`], the specification of a key: in random histories both answer the same. Their
 //! tokens are in the same order: each has a clock of its own.
-#![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
-mod file_kit;
-
+use crate::kit::{Scratch, key, now, permits};
 use fencelock::backends::Memory;
 use fencelock_core::{
     Acquire, Backend, Claim, ClockReading, Downgrade, FencingToken, Holder, HolderId, HolderInfo, Holders, Holding,
     Intent, Key, KeyStep, KeyTable, Mode, Occupied, Owner, Release, Renew, Renewal, Resize, Ttl, Unknown,
 };
-use file_kit::{Scratch, key, now, permits};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use std::cell::RefCell;

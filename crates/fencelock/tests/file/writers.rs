@@ -1,11 +1,9 @@
 //! Writers that wait for a row of readers: the next free moment is theirs, and they keep nobody out for longer than they wait.
 
-mod file_kit;
-
+use crate::kit::process;
+use crate::kit::*;
 use fencelock::backends::{File, ManualClock};
 use fencelock_core::{Acquire, Claim, FencingToken, Intent, Mode, Release, Renew};
-use file_kit::process;
-use file_kit::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,7 +16,6 @@ fn reader(name: &str) -> Claim {
     claim(name, Intent::Try).with_mode(Mode::Shared)
 }
 
-#[allow(clippy::unwrap_used, reason = "the lint spares only the bodies of tests")]
 fn at_time(scratch: &Scratch) -> (File, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::default());
     clock.advance(Duration::from_secs(1));

@@ -1,6 +1,4 @@
 //! What the tests of lock files share.
-#![allow(dead_code, reason = "each test binary uses its part")]
-#![allow(clippy::unwrap_used, reason = "the lint spares only the bodies of tests")]
 
 pub(crate) mod process;
 

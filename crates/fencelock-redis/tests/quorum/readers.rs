@@ -1,15 +1,12 @@
 //! Shared locks on a quorum: rounds of readers, writers that wait for them, downgrades and evictions. The test controls the
 //! clock.
-#![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
-mod quorum_kit;
-
+use crate::kit::{Road, TestQuorum, claim, ms};
 use fencelock_core::{
     Admin, Backend, Claim, Downgrade, Eviction, Fault, FencingToken, Holding, Intent, Mode, ModeChanges, Release,
     Renew, Renewal, Unknown,
 };
 use futures_util::future::join_all;
-use quorum_kit::{Road, TestQuorum, claim, ms};
 use std::time::Duration;
 
 const TEN_SECONDS: Duration = Duration::from_secs(10);

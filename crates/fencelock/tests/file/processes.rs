@@ -1,17 +1,10 @@
 //! Lock files between processes, and what the kernel does when one of them ends.
 
-mod file_kit;
-
+use crate::kit::process::{self, Process, pair, wait};
+use crate::kit::*;
 use fencelock_core::{Admin, Backend, Eviction, FencingToken, Intent, Occupant};
-use file_kit::process::{self, Process, pair, wait};
-use file_kit::*;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-
-#[test]
-fn obey() {
-    process::obey();
-}
 
 #[test]
 fn two_processes_exclude_each_other_until_the_release() {

@@ -1,11 +1,9 @@
 //! Directories that cannot serve: each says why, and whether trying again can help.
 
-mod file_kit;
-
+use crate::kit::process::{self, Process};
+use crate::kit::*;
 use fencelock::backends::File;
 use fencelock_core::{Admin, Backend, Fault, Intent, Occupant};
-use file_kit::process::{self, Process};
-use file_kit::*;
 use std::fs::{self, Permissions};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -15,11 +13,6 @@ use std::process::Command;
 
 /// A user without rights; any number that is not root's will do.
 const SOMEBODY: u32 = 65_534;
-
-#[test]
-fn obey() {
-    process::obey();
-}
 
 /// Bypasses the harness, which captures the output of tests that pass.
 fn skipped(why: &str) {

@@ -1,5 +1,4 @@
 //! The findings of `doctor` about a quorum of real servers.
-#![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock::backends::{connect, lazy};
 use fencelock_core::{Finding, Level, Topology};

@@ -1,23 +1,16 @@
 //! Shared locks and permits in lock files: between processes, and when holders are killed or their files are deleted.
 
-mod file_kit;
-
+use crate::kit::process::{self, Process};
+use crate::kit::*;
 use fencelock::backends::File;
 use fencelock_core::{
     Acquire, Admin, Backend, BootClock, Claim, Clock, Downgrade, Eviction, FencingToken, HolderInfo, Holding, Intent,
     Key, Mode, ModeChanges, Occupant, Release, Renew, Resize, Resized,
 };
-use file_kit::process::{self, Process};
-use file_kit::*;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-
-#[test]
-fn obey() {
-    process::obey();
-}
 
 fn shared(locks: &File, name: &str) -> (Claim, FencingToken) {
     take_in_mode(locks, name, Mode::Shared)

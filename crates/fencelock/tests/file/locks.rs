@@ -1,12 +1,10 @@
 //! Lock files as seen from one process: the contract, and what becomes of it when the files are meddled with.
 
-mod file_kit;
-
+use crate::kit::*;
 use fencelock::backends::{File, ManualClock};
 use fencelock_core::{
     Acquire, Admin, Backend, Event, Eviction, Expiry, Fault, Intent, Mode, Occupant, Release, Renew, Unknown,
 };
-use file_kit::*;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

@@ -1,5 +1,4 @@
 //! A quorum of real servers that freeze, lose their scripts or reject them, and rounds that are released.
-#![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock::backends::{Redis, connect, init};
 use fencelock_conformance::EventRecorder;

@@ -1,16 +1,12 @@
 //! Completions: how long a server keeps them, unreadable ones, and a quorum with nodes that are unavailable or have lost them.
-#![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
-#[allow(dead_code, reason = "no test target uses everything")]
-mod quorum_kit;
-
+use crate::kit::{Road, TestQuorum, claim, ms};
 use fencelock::backends::Redis;
 use fencelock_core::{
     Acquire, Admin, Backend, Claim, ClearCompletion, Completion, Completions, CountedSuccess, Fault, FencingToken, Key,
     Owner, QuorumNode, Unknown, WriteCompletion,
 };
 use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
-use quorum_kit::{Road, TestQuorum, claim, ms};
 use std::time::Duration;
 
 const SECOND: u64 = 1_000_000;
@@ -104,7 +100,7 @@ async fn an_unreadable_completion_is_refused_and_unchanged() {
     let Some(server) = redis_or_skip() else { return };
     let redis = Redis::open(&format!("{}?timeout=5000", server.url())).await.unwrap();
     let held = takes(&redis).await;
-    let long = format!("1 5 7 {}", "x".repeat(400));
+    let long = format!("2 5 7 5 {}", "x".repeat(400));
     let stored: [&[&str]; 10] = [
         &["SET", STORED, "3 1780000000000000 7 1780000000000000 web-1:42"],
         &["SET", STORED, "2 1780000000000000 7 web-1:42"],
@@ -113,7 +109,7 @@ async fn an_unreadable_completion_is_refused_and_unchanged() {
         &["SET", STORED, "done"],
         &["SET", STORED, ""],
         &["SET", STORED, &long],
-        &["SET", STORED, "1 99999999999999999 7 web-1:42"],
+        &["SET", STORED, "2 99999999999999999 7 5 web-1:42"],
         &["HSET", STORED, "a", "b"],
         &["RPUSH", STORED, "a"],
     ];
