@@ -1,6 +1,6 @@
 //! Directories that cannot serve: each says why, and whether trying again can help.
 
-use crate::kit::process::{self, Process};
+use crate::kit::process::Process;
 use crate::kit::*;
 use fencelock::backends::File;
 use fencelock_core::{Admin, Backend, Fault, Intent, Occupant};

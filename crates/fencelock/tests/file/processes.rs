@@ -1,6 +1,6 @@
 //! Lock files between processes, and what the kernel does when one of them ends.
 
-use crate::kit::process::{self, Process, pair, wait};
+use crate::kit::process::{Process, pair, wait};
 use crate::kit::*;
 use fencelock_core::{Admin, Backend, Eviction, FencingToken, Intent, Occupant};
 use rustix::process::{Pid, Signal, kill_process};
