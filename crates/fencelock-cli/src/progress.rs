@@ -45,6 +45,7 @@ pub(crate) enum Shown {
 struct State {
     /// The key that is waited for, and its last reported holder and queue position, so that only changes are reported.
     position: (String, String),
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "no keeper"))]
     last: Option<WaitStatus>,
     /// The wait was reported in the log.
     reported: bool,

@@ -45,6 +45,7 @@ use serde::{Deserialize, Serialize};
 /// What is asked of a keeper.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "no keeper"))]
 pub(crate) enum Request {
     /// Which locks it has, and for whom: a list of [`Kept`].
     Holds,
@@ -103,6 +104,7 @@ impl Done {
 
 /// Locks that a command waits for.
 #[derive(Debug, Clone, Copy)]
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "no keeper"))]
 pub(crate) struct Awaited<'a> {
     pub(crate) keys: &'a [String],
     pub(crate) mode: Mode,
@@ -124,6 +126,7 @@ pub(crate) fn watched_by(owner: &Owner) -> Option<u32> {
 }
 
 /// Who has a lock and why, for everybody who waits for it: `for job-7 while 4242 runner: deploy`. See [`owner_of`].
+#[cfg(any(target_os = "linux", test))]
 fn label_of(owner: &str, (pid, command): (u32, &str), label: Option<&str>) -> Result<String, String> {
     let owner = if owner.is_empty() { String::new() } else { format!("for {owner} ") };
     let of_process = format!("{owner}while {pid} {command}");
