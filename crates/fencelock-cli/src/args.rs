@@ -7,6 +7,7 @@ use crate::notes;
 use crate::wait_args::{Nested, Patience};
 use crate::{exit, parse, settings, span};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -232,7 +233,7 @@ pub(crate) struct Flock {
     pub(crate) no_fork: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum OnLost {
     /// Send TERM before the lease ends, then KILL.
     Term,
@@ -256,8 +257,9 @@ pub(crate) struct LeaseArguments {
 /// Prints the holder ID, 32 hexadecimal digits, which `renew` and `release` require.
 ///
 /// With --while-pid, the lock is held and renewed until that process ends, or until `release`, `break` or --max-hold. A small process
-/// in the background keeps it, on every backend. In a shell, use --while-pid $$; in a hook, $PPID is the program that called it. Every
-/// script of a session may ask for its lock: if the process has it already, the answer is the same.
+/// in the background keeps all locks of a process, on every backend. In a shell, use --while-pid $$; in a hook, $PPID is the program
+/// that called it. Every script of a session may ask for its lock: if the process has it already, the answer is the same. If one
+/// process serves several sessions, as a CI runner or an agent with sub-agents does, each gives its --owner.
 ///
 /// Without --while-pid, the lease is not renewed: choose a TTL longer than the work, or renew in time. File locks end with their
 /// process, so they need --while-pid.
@@ -280,6 +282,11 @@ pub(crate) struct Acquire {
     /// Keep the lock until this process ends; it must belong to this user.
     #[arg(long, value_name = "PID", help_heading = "Holding", value_parser = parse::process)]
     pub(crate) while_pid: Option<u32>,
+    /// Whose lock it is among those of the process, such as $CI_JOB_ID: another NAME is another owner, and waits. 1 to 64 bytes
+    /// without spaces [default: none]
+    #[allow(clippy::doc_markdown, reason = "this is help text")]
+    #[arg(long, value_name = "NAME", requires = "while_pid", value_parser = parse::owner, help_heading = "Holding")]
+    pub(crate) owner: Option<String>,
     /// Hold one of N numbered slots, 1 to 1000; its number, from 0, follows the holder ID in the output.
     #[arg(long, value_name = "N", requires = "while_pid", help_heading = "Sharing")]
     pub(crate) slots: Option<u32>,
@@ -319,16 +326,30 @@ pub(crate) struct Renew {
     pub(crate) ttl: Duration,
 }
 
-/// Release KEY.
+/// Release KEY, or all locks of a session.
+///
+/// It is no error if a session has no locks.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = exit::OTHERS)]
+#[command(
+    override_usage = "fencelock release KEY --holder HOLDER\n       fencelock release --all --while-pid PID [--owner NAME]"
+)]
 pub(crate) struct Release {
     /// Name of the lock.
-    #[arg(value_parser = parse::key)]
-    pub(crate) key: String,
+    #[arg(value_parser = parse::key, required_unless_present = "all")]
+    pub(crate) key: Option<String>,
     /// The holder ID that `acquire` printed.
-    #[arg(long)]
-    pub(crate) holder: String,
+    #[arg(long, required_unless_present = "all")]
+    pub(crate) holder: Option<String>,
+    /// Release all locks that `acquire --while-pid` keeps for a process and an owner, on this backend.
+    #[arg(long, requires = "while_pid", conflicts_with_all = ["key", "holder"])]
+    pub(crate) all: bool,
+    /// The process for which the locks are kept.
+    #[arg(long, value_name = "PID", requires = "all", value_parser = parse::process)]
+    pub(crate) while_pid: Option<u32>,
+    /// Whose locks these are among those of the process [default: none]
+    #[arg(long, value_name = "NAME", requires = "all", value_parser = parse::owner)]
+    pub(crate) owner: Option<String>,
 }
 
 /// Show whether KEY is free (exit 0), or who holds it (exit 75).

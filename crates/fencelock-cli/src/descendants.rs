@@ -212,14 +212,34 @@ pub(crate) fn fingerprint(pid: i32, in_proc: i32) -> Option<String> {
     Process::read(Pid::from_raw(in_proc)?)?.fingerprint(pid, namespace()?)
 }
 
-/// The processes that this one runs under, as [`fingerprint`].
+/// A process that this one runs under.
 #[cfg(target_os = "linux")]
-pub(crate) fn ancestors() -> HashSet<String> {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ancestor {
+    /// In `/proc`.
+    pub(crate) pid: i32,
+    /// See [`fingerprint`].
+    pub(crate) fingerprint: String,
+}
+
+#[cfg(target_os = "linux")]
+pub(crate) fn ancestors() -> Vec<Ancestor> {
     let parent = |process: &Process| Process::read(Pid::from_raw(process.parent)?);
     // Parents may end meanwhile, and numbers be used again: this ends in any case.
     let chain = std::iter::successors(Process::read(getpid()), parent).skip(1).take(1 << 10);
-    let Some(namespace) = namespace() else { return HashSet::new() };
-    chain.filter_map(|process| process.fingerprint(raw(process.pid), namespace)).collect()
+    let Some(namespace) = namespace() else { return Vec::new() };
+    let ancestor = |process: Process| {
+        let pid = raw(process.pid);
+        Some(Ancestor { pid, fingerprint: process.fingerprint(pid, namespace)? })
+    };
+    chain.filter_map(ancestor).collect()
+}
+
+/// The number of the process of a descriptor, in `/proc`.
+#[cfg(target_os = "linux")]
+pub(crate) fn number_in(fdinfo: &str) -> Option<i32> {
+    let facts = fs::read_to_string(fdinfo).ok()?;
+    facts.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok())
 }
 
 /// The namespace of the numbers of processes.
@@ -250,8 +270,13 @@ fn children(pid: Pid) -> Vec<Pid> {
 }
 
 fn every_process() -> Vec<Process> {
+    every_number().into_iter().filter_map(Process::read).collect()
+}
+
+/// The numbers of all processes that `/proc` shows.
+pub(crate) fn every_number() -> Vec<Pid> {
     let names: Vec<_> = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.file_name()).collect();
-    pids(names.iter().filter_map(|name| name.to_str())).into_iter().filter_map(Process::read).collect()
+    pids(names.iter().filter_map(|name| name.to_str()))
 }
 
 /// The processes of `all` that are descendants of `root`.
@@ -274,7 +299,7 @@ fn pids<'a>(words: impl Iterator<Item = &'a str>) -> Vec<Pid> {
     words.filter_map(|word| word.parse().ok().and_then(Pid::from_raw)).collect()
 }
 
-fn raw(pid: Pid) -> i32 {
+pub(crate) fn raw(pid: Pid) -> i32 {
     pid.as_raw_nonzero().get()
 }
 

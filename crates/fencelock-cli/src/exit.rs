@@ -56,6 +56,13 @@ impl Exit {
 }
 
 impl Exit {
+    /// The status that another process of this program reports.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn of_code(code: u8) -> Self {
+        let known = [Self::Busy, Self::Lost, Self::Unreachable, Self::Usage, Self::Output, Self::System];
+        known.into_iter().find(|exit| exit.code() == code).unwrap_or(Self::Child(code))
+    }
+
     /// The `kind` of an error in JSON.
     pub(crate) fn kind(self) -> &'static str {
         match self {

@@ -1,5 +1,6 @@
 //! The fields of JSON output. docs/en/json.md documents them; a field name has the same meaning in all commands.
 
+use crate::keeper::owner_of;
 use crate::mode::with_mode;
 use fencelock::{
     Expiry, FencingToken, HolderId, HolderInfo, Holding, Key, Liveness, Mode, Occupant, Owner, WaiterInfo, WindowDone,
@@ -31,6 +32,7 @@ pub(crate) fn acquired(key: &Key, hold: (HolderId, FencingToken, Mode), ttl: Dur
         "ttl_ms": millis(ttl),
         "expires_in_ms": (left != Duration::MAX).then(|| millis(left)),
         "while_pid": null,
+        "name": null,
         "slot": null,
     });
     with_mode(answer, Some(mode))
@@ -38,7 +40,8 @@ pub(crate) fn acquired(key: &Key, hold: (HolderId, FencingToken, Mode), ttl: Dur
 
 /// The fields that identify the holder.
 pub(crate) fn owner(owner: &Owner) -> Value {
-    json!({ "host": owner.host(), "pid": owner.pid(), "label": owner.label() })
+    let name = owner.label().and_then(owner_of);
+    json!({ "host": owner.host(), "pid": owner.pid(), "label": owner.label(), "name": name })
 }
 
 /// The record that work is done in a window.
@@ -145,7 +148,7 @@ mod tests {
         let by = Occupant::from_wire(&format!("{proof} web-1:4242 nightly"));
         let held = Holding::new(Key::new("k").unwrap(), HolderInfo::new(by, Expiry::Never));
         let state = state("k", Some(&held), true);
-        assert_eq!(state["owner"], json!({ "host": "web-1", "pid": 4242, "label": "nightly" }));
+        assert_eq!(state["owner"], json!({ "host": "web-1", "pid": 4242, "label": "nightly", "name": null }));
         assert!(state["foreign"].is_null() && !state.to_string().contains(&proof), "{state}");
     }
 

@@ -63,6 +63,27 @@ pub(crate) const fn permits(mode: Mode) -> (Option<u32>, Option<u32>) {
     }
 }
 
+/// A mode between two processes of this program, as [`column`].
+pub(crate) mod text {
+    use fencelock::Mode;
+    use serde::de::{Deserialize, Deserializer, Error};
+    use serde::ser::Serializer;
+
+    pub(crate) fn serialize<S: Serializer>(mode: &Mode, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&super::column(*mode))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Mode, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        match (&*text, text.split_once(" of ").map(|(weight, limit)| (weight.parse(), limit.parse()))) {
+            ("exclusive", _) => Ok(Mode::Exclusive),
+            ("shared", _) => Ok(Mode::Shared),
+            (_, Some((Ok(weight), Ok(limit)))) => Mode::permits(weight, limit).map_err(D::Error::custom),
+            _ => Err(D::Error::custom(format!("{text:?} is no mode"))),
+        }
+    }
+}
+
 /// Adds `mode`, `weight` and `limit`.
 pub(crate) fn with_mode(mut answer: Value, mode: Option<Mode>) -> Value {
     let (weight, limit) = mode.map_or((None, None), permits);

@@ -4,16 +4,19 @@ use crate::commands::once::args::OnceWindow;
 use crate::mode::ModeArguments;
 use fencelock::contract::KeySet;
 use fencelock::{Mode, Span};
+use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// The plan of `run` and `elect`: validated arguments with defaults filled in.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Plan {
     /// In the order in which they were given.
     pub(crate) keys: Vec<String>,
+    #[serde(with = "crate::mode::text")]
     pub(crate) mode: Mode,
+    #[serde(skip)]
     pub(crate) command: Vec<OsString>,
     /// `None` if there is no limit.
     pub(crate) wait: Option<Duration>,
@@ -26,10 +29,12 @@ pub(crate) struct Plan {
     /// The number of slots; the command needs one of them.
     pub(crate) slots: Option<u32>,
     /// The command succeeds at most once in each window.
+    #[serde(skip)]
     pub(crate) once: Option<OnceRule>,
     /// Pass the password to the command.
     pub(crate) pass_url: bool,
     /// Where to write what became of it.
+    #[serde(skip)]
     pub(crate) metrics: Option<PathBuf>,
 }
 
@@ -41,7 +46,7 @@ pub(crate) struct OnceRule {
 }
 
 /// When to terminate the command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rules {
     /// Time between TERM and KILL.
     pub(crate) grace: Duration,

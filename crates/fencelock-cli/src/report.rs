@@ -9,6 +9,7 @@ use crate::wait_status::WaitStatus;
 use clap::error::ErrorKind;
 use fencelock::{FencingToken, HolderId, Key, Span, Unknown, WindowDone};
 use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -18,7 +19,7 @@ use std::time::Duration;
 pub(crate) const LONG: Duration = Duration::from_secs(1);
 
 /// Reports events on stderr, as lines of text or JSON.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Reporter {
     pub(crate) json: bool,
     pub(crate) quiet: bool,
@@ -161,15 +162,21 @@ impl Reporter {
 
     /// Reports an event in the configured format.
     pub(crate) fn emit(self, event: &Event<'_>) {
+        if let Some(text) = self.line_of(event) {
+            line(&text);
+        }
+    }
+
+    /// An event in the configured format, if it is reported.
+    pub(crate) fn line_of(self, event: &Event<'_>) -> Option<String> {
         let severity = event.severity();
         if self.quiet && severity == Severity::Info {
-            return;
+            return None;
         }
         if self.json {
-            line(&event.json().to_string());
-        } else if self.verbose || severity != Severity::Detail {
-            line(&format!("fencelock: {}", plain(&event.text())));
+            return Some(event.json().to_string());
         }
+        (self.verbose || severity != Severity::Detail).then(|| format!("fencelock: {}", plain(&event.text())))
     }
 
     /// Tells somebody at a terminal where the locks are if no URL is set. Where `/run/lock` is missing, the library warns of that.
@@ -216,7 +223,7 @@ without /proc, the processes that the command starts are not seen: they continue
 or stopped, and those outside the process group of the command also if the lock is lost. A signal that was ignored at the start, as by \
 nohup, is not ignored";
 
-fn line(text: &str) {
+pub(crate) fn line(text: &str) {
     // It never fails.
     let _ = Stderr.write_all(format!("{text}\n").as_bytes());
 }

@@ -4,8 +4,7 @@ use crate::context::{CLOSING, Context, write_delivered};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::json::acquired;
-use crate::keeper;
-use crate::plan::Plan;
+use crate::keeper::{self, Awaited, held_above};
 use crate::progress::Progress;
 use fencelock::{Client, Error, Guard, Mode};
 use std::slice;
@@ -16,9 +15,7 @@ use tokio::time::timeout;
 /// Acquires a lock and leaves it held.
 pub(super) async fn acquire(acquire: Acquire, context: &Context) -> Result<Exit, Failure> {
     if let Some(pid) = acquire.while_pid {
-        // The keeper has the rest of the plan.
-        Plan::of_keeper(&acquire, "").map_err(|why| Failure::new(Exit::Usage, why))?;
-        return keeper::start(pid);
+        return keeper::acquire(&acquire, pid, context).await;
     }
     let mode = acquire.mode.mode(1).map_err(|why| Failure::new(Exit::Usage, why))?;
     context
@@ -26,8 +23,14 @@ pub(super) async fn acquire(acquire: Acquire, context: &Context) -> Result<Exit,
             if !client.capabilities().portable {
                 return Err(not_portable(client));
             }
-            check(&acquire.key, acquire.nested.nested_ok, client, context).await?;
-            let (guard, left) = take(&acquire, mode, client, context).await?;
+            let backend = check(&acquire.key, acquire.nested.nested_ok, client, context).await?;
+            let (keys, nested_ok) = (slice::from_ref(&acquire.key), acquire.nested.nested_ok);
+            let awaited = Awaited { keys, mode, slots: None, with_slots: false, nested_ok };
+            let (guard, left) = tokio::select! {
+                biased;
+                taken = take(&acquire, mode, client, context) => taken?,
+                refused = held_above(awaited, &backend, client) => return Err(refused),
+            };
             let answer = if context.report.json {
                 let hold = (guard.holder(), guard.fencing_token(), guard.mode());
                 acquired(guard.key(), hold, acquire.ttl, left).to_string()

@@ -8,7 +8,7 @@ use crate::json::state;
 use crate::keeper::{self, Request};
 use crate::text::{ended_holding, holder_of, holding, plain};
 use fencelock::contract::Holder;
-use fencelock::{Client, Eviction, Expiry, HolderId, HolderInfo, Holding, Liveness, Occupant};
+use fencelock::{Client, Eviction, Expiry, HolderInfo, Holding, Liveness, Occupant};
 use rustix::process::geteuid;
 
 /// Breaks a lock.
@@ -30,14 +30,15 @@ async fn break_lock(breaking: &Break, client: &Client, context: &Context) -> Res
     };
     let seen = one_of(&row, breaking.holder.as_deref())
         .map_err(|why| Failure::new(Exit::Usage, format!("{key} is {}; nothing was done: {why}", holding(&row))))?;
-    let kept = keeper_of(client, &seen).await?;
+    let backend = context.identity(client)?;
+    let kept = keeper_of(&backend, &seen).await?;
     // If the backend cannot break locks, no option helps, and its error explains why.
     if client.capabilities().evicts || kept.is_some() {
         permitted(breaking, Kind::of(&seen)).map_err(|why| {
             Failure::new(Exit::Usage, format!("{key} is {}; nothing was done: {why}", holding(&seen)))
         })?;
     }
-    match end(client, &seen, kept).await? {
+    match end(client, &backend, &seen, kept).await? {
         Eviction::Evicted => context.answer(&format!("{}\n", result(&seen, queues, context.report.json)))?,
         Eviction::Changed(None) => {
             return nothing_to_break(&breaking.key, "free now, nothing to do", queues, context);
@@ -55,17 +56,17 @@ async fn break_lock(breaking: &Break, client: &Client, context: &Context) -> Res
 }
 
 /// The holder, if a keeper of this machine has its lock.
-async fn keeper_of(client: &Client, seen: &Holding) -> Result<Option<HolderId>, Failure> {
-    let Some(holder) = seen.first().holder_id() else { return Ok(None) };
-    Ok(keeper::ask(client, holder, &Request::State).await?.is_some().then_some(holder))
+async fn keeper_of<'a>(backend: &str, seen: &'a Holding) -> Result<Option<&'a Holder>, Failure> {
+    let Occupant::Holder(holder) = &seen.first().occupant else { return Ok(None) };
+    Ok(keeper::ask(backend, &holder.owner, &Request::Holds).await?.is_some().then_some(holder))
 }
 
 /// Ends a hold if it has not changed, through its keeper if it has one.
-async fn end(client: &Client, seen: &Holding, kept: Option<HolderId>) -> Result<Eviction, Failure> {
+async fn end(client: &Client, backend: &str, seen: &Holding, kept: Option<&Holder>) -> Result<Eviction, Failure> {
     let mut released = false;
     if let Some(holder) = kept {
-        let request = Request::Break { key: seen.key.to_string(), holder };
-        released = keeper::ask(client, holder, &request).await?.is_some_and(|answer| answer["done"] == true);
+        let request = Request::Break { key: seen.key.to_string(), holder: holder.id };
+        released = keeper::ask(backend, &holder.owner, &request).await?.is_some_and(|done| done["released"] == true);
     }
     Ok(match client.evict(seen).await? {
         Eviction::Changed(_) if released => Eviction::Evicted,
@@ -75,13 +76,13 @@ async fn end(client: &Client, seen: &Holding, kept: Option<HolderId>) -> Result<
 
 /// Ends a hold of fencelock that a user has confirmed, and says what became of it.
 #[cfg(feature = "top")]
-pub(super) async fn end_own(client: &Client, seen: &Holding) -> Result<String, Failure> {
+pub(super) async fn end_own(client: &Client, backend: &str, seen: &Holding) -> Result<String, Failure> {
     let key = plain(&seen.key);
     if Kind::of(seen) != Kind::Own {
         return Ok(format!("{key}: not a lock of fencelock, nothing was done: see `fencelock break {key}`"));
     }
-    let kept = keeper_of(client, seen).await?;
-    Ok(match end(client, seen, kept).await? {
+    let kept = keeper_of(backend, seen).await?;
+    Ok(match end(client, backend, seen, kept).await? {
         Eviction::Evicted => result(seen, true, false),
         Eviction::Changed(None) => format!("{key}: free now, nothing was done"),
         Eviction::Changed(Some(now)) => format!("{key} is now {}: nothing was done", holding(&now)),

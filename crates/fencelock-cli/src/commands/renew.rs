@@ -5,10 +5,10 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::json::millis;
-use crate::keeper::{self, Request};
+use crate::keeper::{self, Kept, Request};
 use crate::text::plain;
 use fencelock::{Client, Error, HolderId, HolderInfo, LossReason, Span};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::fmt;
 use std::time::Duration;
 
@@ -17,8 +17,11 @@ pub(super) async fn renew(renew: Renew, context: &Context) -> Result<Exit, Failu
     let holder = proof(&renew.holder)?;
     context
         .with_client(async |client| {
-            if let Some(state) = keeper::ask(client, holder, &Request::State).await? {
-                return kept(&renew, holder, &state, client, context).await;
+            let (backend, held) = (context.identity(client)?, (&*renew.key, holder));
+            let holds = keeper::ask_holder(client, &backend, held, &Request::Holds).await?;
+            let holds: Vec<Kept> = holds.and_then(|holds| serde_json::from_value(holds).ok()).unwrap_or_default();
+            if let Some(kept) = holds.iter().find(|kept| kept.lost.is_none() && kept.keys.contains(&renew.key)) {
+                return until_the_end(&renew, kept, context);
             }
             let lease = match client.renew(&renew.key, holder, renew.ttl).await {
                 Err(Error::Lost { reason, .. }) => Err(reason),
@@ -47,31 +50,12 @@ pub(super) async fn renew(renew: Renew, context: &Context) -> Result<Exit, Failu
 }
 
 /// A lock of `acquire --while-pid` is renewed by its keeper.
-async fn kept(
-    renew: &Renew,
-    holder: HolderId,
-    state: &Value,
-    client: &Client,
-    context: &Context,
-) -> Result<Exit, Failure> {
-    let is_it = keeper::names(&state["keys"], &renew.key);
-    let lost = if is_it { state["lost"].as_str() } else { Some("it is held by another holder") };
-    if let Some(why) = lost {
-        if let Some(why) = held_elsewhere(&renew.key, holder, client).await {
-            return Err(Failure::new(Exit::Usage, why));
-        }
-        if context.report.json {
-            context.answer(&format!("{}\n", json(renew, &Err(why.to_owned()))))?;
-            return Ok(Exit::Lost);
-        }
-        return Err(not_held(&renew.key, why));
-    }
+fn until_the_end(renew: &Renew, kept: &Kept, context: &Context) -> Result<Exit, Failure> {
     let text = if context.report.json {
         json(renew, &Ok(Duration::MAX))
     } else {
-        let (key, pid, command) =
-            (plain(&renew.key), &state["pid"], plain(state["command"].as_str().unwrap_or_default()));
-        format!("{key}: held until process {pid} ({command}) ends, without renewals")
+        let (key, command) = (plain(&renew.key), plain(&kept.command));
+        format!("{key}: held until process {} ({command}) ends, without renewals", kept.pid)
     };
     context.answer(&format!("{text}\n"))?;
     Ok(Exit::Success)

@@ -106,7 +106,7 @@ async fn hold_once(
             return Ok(Ended::by_itself(signal));
         }
         result = claim_locks(plan, client, &progress) => result,
-        refused = held_above(plan, backend, client) => {
+        refused = held_above(plan.into(), backend, client) => {
             progress.clear();
             return Err(refused);
         }

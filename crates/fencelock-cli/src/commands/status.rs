@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::json::{millis, state, window_done};
-use crate::keeper;
+use crate::keeper::{self, Kept};
 use crate::text::{holders, holding, plain, quarantine, waiters};
 use fencelock::{Client, Error, Unknown};
 use serde_json::{Value, json};
@@ -56,19 +56,21 @@ async fn show(client: &Client, status: &Status, context: &Context) -> Result<Exi
 
 /// The processes of this machine that still run although the lock that was kept for them is lost.
 async fn lost_by(client: &Client, key: &str, context: &Context) -> Result<Vec<Value>, Failure> {
-    let backend = context.identity(client)?;
-    let mut states = keeper::states(client).await;
-    states.retain(|state| {
-        state["lost"].is_string() && state["backend"] == *backend && keeper::names(&state["keys"], key)
-    });
-    let fields = |state: &Value| json!({ "pid": state["pid"], "command": state["command"], "label": state["label"], "reason": state["lost"] });
-    Ok(states.iter().map(fields).collect())
+    let mut holds = keeper::holds(&context.identity(client)?).await;
+    holds.retain(|kept| kept.lost.is_some() && kept.keys.iter().any(|held| held == key));
+    let fields = |kept: Kept| {
+        let name = Some(kept.owner).filter(|owner| !owner.is_empty());
+        json!({ "pid": kept.pid, "command": kept.command, "label": kept.label, "name": name, "reason": kept.lost })
+    };
+    Ok(holds.into_iter().map(fields).collect())
 }
 
 fn sentence(lost: &Value) -> String {
     let text = |name: &str| plain(lost[name].as_str().unwrap_or_default());
-    let label = if lost["label"].is_string() { format!(", {}", text("label")) } else { String::new() };
-    format!("process {} ({}{label}) lost it and still runs: {}", lost["pid"], text("command"), text("reason"))
+    let named =
+        |name: &str, word: &str| lost[name].as_str().map(|_| format!(", {word}{}", text(name))).unwrap_or_default();
+    let (owner, label) = (named("name", "owner "), named("label", ""));
+    format!("process {} ({}{owner}{label}) lost it and still runs: {}", lost["pid"], text("command"), text("reason"))
 }
 
 /// A server that may have lost the lock cannot report it as free.

@@ -5,13 +5,14 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::json::{millis, state};
+use crate::keeper::{Awaited, held_above};
 use crate::nesting::Nesting;
 use crate::progress::Progress;
 use crate::report::Event;
 use crate::text::{holding, plain, quarantine};
 use crate::wait_status::WaitStatus;
 use fencelock::contract::Occupied;
-use fencelock::{Capabilities, Client, Error, Expiry, Fault, Holding, Span, Unknown};
+use fencelock::{Capabilities, Client, Error, Expiry, Fault, Holding, Mode, Span, Unknown};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
@@ -24,13 +25,21 @@ const MIN_INSPECT_TIMEOUT: Duration = Duration::from_millis(50);
 pub(super) async fn wait(wait: Wait, context: &Context) -> Result<Exit, Failure> {
     context
         .with(context.connect_to_wait(), async |client| {
-            let backend = check(&wait.key, wait.nested.nested_ok, client, context).await?;
+            let nested_ok = wait.nested.nested_ok;
+            let backend = check(&wait.key, nested_ok, client, context).await?;
             let outer = Nesting::of_this_process();
-            let is_slot = |key: &&str| !wait.nested.nested_ok && slots::number(&wait.key, key).is_some();
+            let is_slot = |key: &&str| !nested_ok && slots::number(&wait.key, key).is_some();
             for slot in outer.keys().filter(is_slot) {
                 outer.check(slot, &backend, client).await?;
             }
-            until_free(&wait, client, context).await
+            // It is free when no hold of any mode is left, as for an exclusive lock, and no slot.
+            let keys = std::slice::from_ref(&wait.key);
+            let awaited = Awaited { keys, mode: Mode::Exclusive, slots: None, with_slots: true, nested_ok };
+            tokio::select! {
+                biased;
+                ended = until_free(&wait, client, context) => ended,
+                refused = held_above(awaited, &backend, client) => Err(refused),
+            }
         })
         .await
 }

@@ -1,77 +1,177 @@
-//! The keeper: a detached process of `acquire --while-pid`, which holds locks until another process ends.
+//! The keeper: a detached process of `acquire --while-pid`, which holds the locks of a session on one backend: those of one process,
+//! until it ends.
 //!
-//! `acquire` starts it, passes it the arguments and a descriptor of the process over a socket, and relays its answer. Until the answer
-//! is delivered, the keeper ends with `acquire`, so an interrupted wait leaves nothing behind. From then on it ends only with the process,
-//! with `release`, `break` or `--max-hold`: it has a session of its own, no standard streams, and ignores the signals of a log-out.
+//! The first `acquire` of a session starts it, and passes it the arguments and a descriptor of the process. From then on it serves one
+//! request for each connection, a line of JSON that is answered with lines: requests of its session, and of everybody who asks what it
+//! holds. It ends with the process, or when it holds nothing and nobody asks: it has a session of its own, no standard streams, and
+//! ignores the signals of a log-out. A request that nobody waits for any more leaves nothing behind.
 //!
-//! `front` is the side of `acquire`, `process` that of the keeper, `session` what other keepers hold already. `watched` is the process,
-//! `control` the socket for `release` and `break`, `system_log` reports a loss.
+//! `socket` is how it is found, and the lines. `front` is the side of `acquire`. `process` starts and serves, `session` has the locks of
+//! all owners, `hold` keeps one of them. `above` finds the locks of processes that a command runs under. `watched` is the process,
+//! `system_log` reports a loss.
 
 #[cfg(target_os = "linux")]
-mod control;
+mod above;
 #[cfg(target_os = "linux")]
 mod front;
+#[cfg(target_os = "linux")]
+mod hold;
 #[cfg(target_os = "linux")]
 mod process;
 #[cfg(target_os = "linux")]
 mod session;
+#[cfg(target_os = "linux")]
+mod socket;
 #[cfg(target_os = "linux")]
 mod system_log;
 #[cfg(target_os = "linux")]
 mod watched;
 
 #[cfg(target_os = "linux")]
-pub(crate) use front::start;
+pub(crate) use above::held_above;
+#[cfg(target_os = "linux")]
+pub(crate) use front::{acquire, release_all};
 #[cfg(target_os = "linux")]
 pub(crate) use process::run;
 #[cfg(target_os = "linux")]
-pub(crate) use session::held_above;
+pub(crate) use socket::{ask, exist, holds};
 
 use crate::failure::Failure;
-use fencelock::{Client, HolderId, Owner};
+use crate::plan::Plan;
+use crate::report::Reporter;
+use fencelock::{Client, HolderId, Mode, Owner};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 /// What is asked of a keeper.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "no keeper"))]
 pub(crate) enum Request {
-    /// What it holds, and for whom.
-    State,
-    /// To release the lock.
+    /// Which locks it has, and for whom: a list of [`Kept`].
+    Holds,
+    /// To acquire locks for its process.
+    Acquire(Box<Wanted>),
+    /// To release the locks of a request.
     Release { key: String, holder: HolderId },
-    /// To release the lock, although its process may need it.
+    /// To release the locks of a request, although the process may need them.
     Break { key: String, holder: HolderId },
+    /// To release all locks of an owner: a list of [`Done`].
+    ReleaseAll { owner: String },
 }
 
-/// Asks the keeper of this hold; `None` if there is none on this machine.
-pub(crate) async fn ask(client: &Client, holder: HolderId, request: &Request) -> Result<Option<Value>, Failure> {
-    #[cfg(target_os = "linux")]
-    if let Some(keepers) = control::Keepers::of(client) {
-        return keepers.ask(holder, request).await;
+/// Locks that are to be kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Wanted {
+    /// Whose locks they are, among those of one process. Empty if only the process counts.
+    pub(crate) owner: String,
+    pub(crate) plan: Plan,
+    /// As the user gave it. That of the plan also names the owner.
+    pub(crate) label: Option<String>,
+    pub(crate) report: Reporter,
+    /// Whether progress is drawn where the request comes from.
+    pub(crate) draws: bool,
+}
+
+/// Locks that are kept, or were lost while their process lives.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Kept {
+    pub(crate) owner: String,
+    pub(crate) pid: u32,
+    pub(crate) command: String,
+    pub(crate) label: Option<String>,
+    /// That of a slot has its number.
+    pub(crate) keys: Vec<String>,
+    #[serde(with = "crate::mode::text")]
+    pub(crate) mode: Mode,
+    pub(crate) lost: Option<String>,
+}
+
+/// What became of a release.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Done {
+    pub(crate) keys: Vec<String>,
+    /// Unknown if the release is not confirmed.
+    pub(crate) released: Option<bool>,
+    pub(crate) why: Option<String>,
+}
+
+#[cfg(target_os = "linux")]
+impl Done {
+    fn refused(keys: Vec<String>, why: &str) -> Self {
+        Self { keys, released: Some(false), why: Some(why.to_owned()) }
     }
-    let _ = (client, holder, request);
-    Ok(None)
 }
 
-/// What the keepers of this user hold, on all backends.
-pub(crate) async fn states(client: &Client) -> Vec<Value> {
-    #[cfg(target_os = "linux")]
-    if let Some(keepers) = control::Keepers::of(client) {
-        return keepers.states().await;
+/// Locks that a command waits for.
+#[derive(Debug, Clone, Copy)]
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "no keeper"))]
+pub(crate) struct Awaited<'a> {
+    pub(crate) keys: &'a [String],
+    pub(crate) mode: Mode,
+    pub(crate) slots: Option<u32>,
+    /// Also the locks that are slots of a key.
+    pub(crate) with_slots: bool,
+    pub(crate) nested_ok: bool,
+}
+
+impl<'a> From<&'a Plan> for Awaited<'a> {
+    fn from(plan: &'a Plan) -> Self {
+        Self { keys: &plan.keys, mode: plan.mode, slots: plan.slots, with_slots: false, nested_ok: plan.nested_ok }
     }
-    let _ = client;
-    Vec::new()
 }
 
-/// The process for which this owner keeps its lock: the label of a keeper begins with it. A keeper ignores TERM, and ends with that process.
+/// The process for which this owner keeps its lock. A keeper ignores TERM, and ends with that process.
 pub(crate) fn watched_by(owner: &Owner) -> Option<u32> {
-    owner.label()?.strip_prefix("while ")?.split_once(' ')?.0.parse().ok()
+    process_of(owner.label()?)?.try_into().ok()
 }
 
-/// Whether a keeper names this key among its keys.
-pub(crate) fn names(keys: &Value, key: &str) -> bool {
-    keys.as_array().is_some_and(|keys| keys.iter().any(|held| held == key))
+/// Who has a lock and why, for everybody who waits for it: `for job-7 while 4242 runner: deploy`. See [`owner_of`].
+#[cfg(any(target_os = "linux", test))]
+fn label_of(owner: &str, (pid, command): (u32, &str), label: Option<&str>) -> Result<String, String> {
+    let owner = if owner.is_empty() { String::new() } else { format!("for {owner} ") };
+    let of_process = format!("{owner}while {pid} {command}");
+    let Some(label) = label.filter(|label| !label.is_empty()) else { return Ok(of_process) };
+    let longest = Owner::LABEL_MAX_BYTES.saturating_sub(of_process.len() + 2);
+    if label.len() > longest {
+        return Err(format!(
+            "--label has at most {longest} bytes here, because `{of_process}` precedes it; this one has {}",
+            label.len()
+        ));
+    }
+    Ok(format!("{of_process}: {label}"))
+}
+
+/// The name of the owner in the label of a lock that a keeper has.
+pub(crate) fn owner_of(label: &str) -> Option<&str> {
+    let (owner, rest) = label.strip_prefix("for ")?.split_once(' ')?;
+    process_of(rest).map(|_| owner)
+}
+
+/// The process that is named in the label of a lock that a keeper has.
+fn process_of(label: &str) -> Option<i32> {
+    let label = label.strip_prefix("for ").and_then(|rest| rest.split_once(' ')).map_or(label, |(_, rest)| rest);
+    label.strip_prefix("while ")?.split(' ').next()?.parse().ok()
+}
+
+/// Asks the keeper that has `key` by this holder; `None` if there is none on this machine.
+pub(crate) async fn ask_holder(
+    client: &Client,
+    backend: &str,
+    (key, holder): (&str, HolderId),
+    request: &Request,
+) -> Result<Option<serde_json::Value>, Failure> {
+    if !exist(backend) {
+        return Ok(None);
+    }
+    let found = client.inspect(key).await?;
+    let by = |hold: &fencelock::HolderInfo| match &hold.occupant {
+        fencelock::Occupant::Holder(found) if found.id == holder => Some(found.owner.clone()),
+        _ => None,
+    };
+    match found.iter().flat_map(|found| found.holders.iter()).find_map(by) {
+        Some(owner) => ask(backend, &owner, request).await,
+        None => Ok(None),
+    }
 }
 
 /// The first argument of the keeper. It is internal, so no help mentions it. The arguments of `acquire` are not among its own: a
@@ -84,19 +184,71 @@ pub(crate) fn role() -> bool {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn run() -> crate::exit::Exit {
-    crate::exit::Exit::Usage
-}
+mod elsewhere {
+    use super::{Awaited, Done, Kept, Request};
+    use crate::args::{Acquire, Release};
+    use crate::context::Context;
+    use crate::exit::Exit;
+    use crate::failure::Failure;
+    use fencelock::{Client, Owner};
+    use serde_json::Value;
 
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn start(_: u32) -> Result<crate::exit::Exit, Failure> {
-    let why =
-        "--while-pid needs Linux, which can tell the end of a process exactly; use `fencelock run KEY -- COMMAND`";
-    Err(Failure::new(crate::exit::Exit::Usage, why))
-}
+    pub(crate) fn run() -> Exit {
+        Exit::Usage
+    }
 
-/// No lock is kept for a process here.
+    pub(crate) async fn acquire(_: &Acquire, _: u32, _: &Context) -> Result<Exit, Failure> {
+        Err(refused())
+    }
+
+    pub(crate) async fn release_all(_: &Release, _: u32, _: &Context) -> Result<Vec<Done>, Failure> {
+        Err(refused())
+    }
+
+    fn refused() -> Failure {
+        let why =
+            "--while-pid needs Linux, which can tell the end of a process exactly; use `fencelock run KEY -- COMMAND`";
+        Failure::new(Exit::Usage, why)
+    }
+
+    /// No lock is kept for a process here.
+    pub(crate) async fn held_above(_: Awaited<'_>, _: &str, _: &Client) -> Failure {
+        std::future::pending().await
+    }
+
+    pub(crate) fn exist(_: &str) -> bool {
+        false
+    }
+
+    pub(crate) async fn ask(_: &str, _: &Owner, _: &Request) -> Result<Option<Value>, Failure> {
+        Ok(None)
+    }
+
+    pub(crate) async fn holds(_: &str) -> Vec<Kept> {
+        Vec::new()
+    }
+}
 #[cfg(not(target_os = "linux"))]
-pub(crate) async fn held_above(_: &crate::plan::Plan, _: &str, _: &Client) -> Failure {
-    std::future::pending().await
+pub(crate) use elsewhere::{acquire, ask, exist, held_above, holds, release_all, run};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_names_owner_and_process_whatever_the_process_calls_itself() {
+        for (owner, command) in [("job-7", "runner"), ("a:b/c", "for x while 3 y"), ("", "for x"), ("", "while")] {
+            for label in [None, Some("for me while 9 lives"), Some("")] {
+                let text = label_of(owner, (4242, command), label).unwrap();
+                let named = Some(owner).filter(|owner| !owner.is_empty());
+                assert_eq!((owner_of(&text), process_of(&text)), (named, Some(4242)), "{text}");
+            }
+        }
+        for other in ["nightly", "for me", "for me and you", "while away"] {
+            assert_eq!((owner_of(other), process_of(other)), (None, None), "{other}");
+        }
+        assert!(
+            label_of("x", (1, "sh"), Some(&"l".repeat(128))).unwrap_err().contains("`for x while 1 sh` precedes it")
+        );
+    }
 }

@@ -1,134 +1,263 @@
-//! What is kept already for the process of a request, or for one that this program runs under: to wait for that would be in vain.
+//! The locks of a session: of all owners that one process has, on one backend.
 
+use super::above::conflict;
+use super::hold::{Hold, Order, release_quietly};
 use super::watched::Watched;
-use super::{names, states};
-use crate::args::OnLost;
-use crate::descendants::ancestors;
+use super::{Awaited, Done, Kept, Wanted};
+use crate::check_open_files;
+use crate::commands::run::{Acquired, claim_locks, wait_for_full_lease};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::json::millis;
-use crate::mode;
 use crate::plan::Plan;
-use fencelock::{Client, Mode};
-use serde_json::{Value, json};
-use std::future::pending;
+use crate::progress::Progress;
+use fencelock::{Client, Guards, HolderId};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::{oneshot, watch};
 use tokio::time::sleep;
 
-/// Between two looks at the keepers, during a wait.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How soon a request that waits for an earlier one shows what that one waits for.
+const LOOK: Duration = Duration::from_millis(200);
 
-/// The answer of a keeper that has these locks for the same process already, so that every script of a session can ask for them. Other
-/// exclusive locks on one of the keys would wait for that one.
-pub(super) async fn kept_already(
-    plan: &Plan,
-    watched: &Watched,
-    backend: &str,
-    client: &Client,
-    as_json: bool,
-) -> Result<Option<String>, Failure> {
-    if plan.nested_ok { Ok(None) } else { answer_of(&states(client).await, plan, watched, backend, as_json) }
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) watched: Watched,
+    client: Client,
+    /// Also those that are lost: they are shown until the process ends.
+    holds: RefCell<Vec<Rc<Hold>>>,
+    /// Requests that wait for their locks.
+    pending: RefCell<Vec<Rc<Pending>>>,
+    /// Either has changed.
+    changed: watch::Sender<()>,
+    /// The process has ended.
+    ended: watch::Sender<bool>,
 }
 
-fn answer_of(
-    states: &[Value],
-    plan: &Plan,
-    watched: &Watched,
-    backend: &str,
-    as_json: bool,
-) -> Result<Option<String>, Failure> {
-    let Some(process) = &watched.fingerprint else { return Ok(None) };
-    let held = || states.iter().filter(|state| is_held_for(state, process, backend));
-    if let Some(same) = held().find(|state| state["request"] == request(plan)) {
-        return Ok(same[if as_json { "json" } else { "text" }].as_str().map(str::to_owned));
+#[derive(Debug)]
+struct Pending {
+    owner: String,
+    plan: Plan,
+    progress: Arc<Progress>,
+}
+
+/// What a request gets.
+#[allow(clippy::large_enum_variant, reason = "there is one, and it is matched right away")]
+pub(super) enum Grant {
+    New(New),
+    /// Its owner has these locks already.
+    Already(Rc<Hold>),
+}
+
+/// New locks. Dropping them gives them back.
+pub(super) struct New {
+    pub(super) hold: Rc<Hold>,
+    guards: Guards,
+    orders: UnboundedReceiver<Order>,
+    /// Others of the same owner are answered when these locks are kept, or claim for themselves when they are not.
+    entered: Entered,
+}
+
+impl New {
+    /// Nobody needs them.
+    pub(super) async fn give_back(self) {
+        release_quietly(Some(self.guards)).await;
     }
-    let Some((_, key)) = conflict(held(), plan) else { return Ok(None) };
-    let why = format!(
-        "{key} is already held for process {} ({}), until it ends, by a request with other options: waiting would never \
-         end; `fencelock release` with the holder ID that was printed releases it",
-        watched.pid, watched.command
-    );
-    Err(Failure::new(Exit::Usage, why))
 }
 
-fn is_held_for(state: &Value, process: &str, backend: &str) -> bool {
-    state["process"] == process && state["backend"] == backend && state["lost"].is_null()
+/// What is to be done for a request.
+enum Turn {
+    Claim,
+    Already(Rc<Hold>),
+    /// An earlier request for the same locks.
+    After(Rc<Pending>),
 }
 
-/// The key of this request that has to wait for the end of these holds, and the first of them that is too much: one of both is
-/// exclusive, or there are too few permits for all of them.
-fn conflict<'a>(held: impl Iterator<Item = &'a Value>, plan: &'a Plan) -> Option<(&'a Value, &'a String)> {
-    let (weight, limit) = mode::permits(plan.mode);
-    let mut wanted = u64::from(weight.unwrap_or_default());
-    let mut held = held.filter(|_| plan.slots.is_none());
-    held.find_map(|state| {
-        let key = plan.keys.iter().find(|key| names(&state["keys"], key))?;
-        let theirs = state["request"][1].as_str()?;
-        let permits = theirs.split_once(" of ").and_then(|(weight, _)| weight.parse::<u64>().ok());
-        wanted = wanted.saturating_add(permits.unwrap_or_default());
-        let exclusive = plan.mode == Mode::Exclusive || theirs == mode::column(Mode::Exclusive);
-        let too_many = permits.is_some() && limit.is_some_and(|limit| wanted > limit.into());
-        (exclusive || too_many).then_some((state, key))
-    })
-}
-
-/// Refuses to wait for a lock that is kept for a process that this one runs under.
-fn check_above(states: &[Value], plan: &Plan, backend: &str) -> Result<(), Failure> {
-    if conflict(states.iter(), plan).is_none() {
-        return Ok(());
+impl Session {
+    pub(super) fn new(watched: Watched, client: Client) -> Self {
+        let (changed, ended) = (watch::Sender::new(()), watch::Sender::new(false));
+        Self { watched, client, holds: RefCell::default(), pending: RefCell::default(), changed, ended }
     }
-    let above = ancestors();
-    let is_above = |state: &&Value| above.iter().any(|process| is_held_for(state, process, backend));
-    let Some((state, key)) = conflict(states.iter().filter(is_above), plan) else { return Ok(()) };
-    let why = format!(
-        "{key} is held for process {} ({}), which this program runs under, until that process ends: waiting would \
-         deadlock; use another key, or --nested-ok if that lock is released",
-        state["pid"],
-        state["command"].as_str().unwrap_or_default()
-    );
-    Err(Failure::new(Exit::Usage, why))
-}
 
-/// Waits until it turns out that a lock of this request is kept for a process that this one runs under. Cancel safe.
-pub(crate) async fn held_above(plan: &Plan, backend: &str, client: &Client) -> Failure {
-    if plan.nested_ok {
-        return pending().await;
+    /// The process has ended: nobody needs the locks any more.
+    pub(super) fn end(&self) {
+        self.ended.send_replace(true);
     }
-    let mut pause = BETWEEN_LOOKS;
-    loop {
-        sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
-        if let Err(refused) = check_above(&states(client).await, plan, backend) {
-            return refused;
+
+    /// Waits for the end of the process. Cancel safe.
+    pub(super) async fn ended(&self) {
+        let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
+    }
+
+    /// Acquires the locks. Dropping the future leaves nothing behind.
+    pub(super) async fn acquire(self: &Rc<Self>, wanted: &Wanted, progress: &Arc<Progress>) -> Result<Grant, Failure> {
+        let acquired = tokio::select! {
+            biased;
+            () = self.ended() => {
+                let Watched { pid, command, .. } = &self.watched;
+                let why = format!("process {pid} ({command}) has ended, so the lock was not acquired for it");
+                Err(Failure::new(Exit::Usage, why))
+            }
+            acquired = self.acquire_in_turn(wanted, progress) => acquired,
+        };
+        progress.clear();
+        acquired
+    }
+
+    async fn acquire_in_turn(self: &Rc<Self>, wanted: &Wanted, progress: &Arc<Progress>) -> Result<Grant, Failure> {
+        let mut changed = self.changed.subscribe();
+        loop {
+            changed.mark_unchanged();
+            match self.turn(wanted)? {
+                Turn::Already(hold) => return Ok(Grant::Already(hold)),
+                Turn::Claim => break,
+                Turn::After(first) => {
+                    let left = wanted.plan.wait.map(|wait| wait.saturating_sub(progress.waited()));
+                    let status = first.progress.last();
+                    if left == Some(Duration::ZERO) {
+                        let held = status.map(|status| format!(", {}", status.position())).unwrap_or_default();
+                        let why = "an earlier request of the same owner waits for it";
+                        return Err(Failure::new(Exit::Busy, format!("{}: {why}{held}", wanted.plan.keys.join(", "))));
+                    }
+                    if let Some(status) = &status {
+                        progress.waiting(status);
+                    }
+                    tokio::select! {
+                        _ = changed.changed() => {}
+                        () = sleep(left.unwrap_or(LOOK).min(LOOK)) => {}
+                    }
+                }
+            }
+        }
+        check_open_files()?;
+        let pending =
+            Pending { owner: wanted.owner.clone(), plan: wanted.plan.clone(), progress: Arc::clone(progress) };
+        let entered = Entered::new(self, pending);
+        let claimed = tokio::select! {
+            biased;
+            claimed = claim_locks(&wanted.plan, &self.client, progress) => claimed?,
+            refused = self.taken_meanwhile(wanted, changed) => return Err(refused),
+        };
+        let (guards, slot) = match claimed {
+            Acquired::Guards(guards) => (guards, None),
+            Acquired::Slot(guards, slot) => (guards, Some(slot)),
+            Acquired::Begun(_) => return Err(Failure::new(Exit::Usage, "a window is for `run`")),
+        };
+        wait_for_full_lease(&guards, wanted.plan.rules.grace).await?;
+        let (hold, orders) = Hold::new(wanted, &guards, slot);
+        Ok(Grant::New(New { hold: Rc::new(hold), guards, orders, entered }))
+    }
+
+    /// Every script of an owner may ask for its locks. Another request of the same owner for one of the keys would wait for that one.
+    fn turn(&self, wanted: &Wanted) -> Result<Turn, Failure> {
+        if wanted.plan.nested_ok {
+            return Ok(Turn::Claim);
+        }
+        if let Some(same) = self.own(&wanted.owner).into_iter().find(|hold| is_same(&hold.plan, &wanted.plan)) {
+            return Ok(Turn::Already(same));
+        }
+        self.check(wanted)?;
+        let pending = self.pending.borrow();
+        let earlier = pending.iter().find(|one| one.owner == wanted.owner && is_same(&one.plan, &wanted.plan));
+        Ok(earlier.map_or(Turn::Claim, |earlier| Turn::After(Rc::clone(earlier))))
+    }
+
+    fn check(&self, wanted: &Wanted) -> Result<(), Failure> {
+        let kept: Vec<_> = self.own(&wanted.owner).iter().map(|hold| hold.kept(&self.watched)).collect();
+        let Some((_, key)) = conflict(&kept.iter().collect::<Vec<_>>(), Awaited::from(&wanted.plan)) else {
+            return Ok(());
+        };
+        let Watched { pid, command, .. } = &self.watched;
+        let whose = if wanted.owner.is_empty() { String::new() } else { format!(", owner {}", wanted.owner) };
+        let why = format!(
+            "{key} is already held for process {pid} ({command}{whose}), until it ends, by a request with other options: waiting \
+             would never end; `fencelock release` releases it"
+        );
+        Err(Failure::new(Exit::Usage, why))
+    }
+
+    /// Waits until the same owner gets a lock that is in the way of a request.
+    async fn taken_meanwhile(&self, wanted: &Wanted, mut changed: watch::Receiver<()>) -> Failure {
+        while !wanted.plan.nested_ok && changed.changed().await.is_ok() {
+            if let Err(refused) = self.check(wanted) {
+                return refused;
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// The locks of an owner. Doubtful ones are not held.
+    fn own(&self, owner: &str) -> Vec<Rc<Hold>> {
+        self.holds.borrow().iter().filter(|hold| hold.owner == owner && hold.is_held()).cloned().collect()
+    }
+
+    /// Keeps new locks until the process ends, somebody releases them, or they have to be given back.
+    pub(super) async fn keep(&self, new: New) {
+        let New { hold, guards, orders, entered } = new;
+        self.holds.borrow_mut().push(Rc::clone(&hold));
+        drop(entered);
+        hold.keep(guards, orders, self).await;
+        self.holds.borrow_mut().retain(|one| !Rc::ptr_eq(one, &hold));
+        self.changed.send_replace(());
+    }
+
+    pub(super) fn kept(&self) -> Vec<Kept> {
+        self.holds.borrow().iter().map(|hold| hold.kept(&self.watched)).collect()
+    }
+
+    /// Releases the locks of a request. `breaker` is who breaks them.
+    pub(super) async fn release(&self, key: &str, holder: HolderId, breaker: Option<String>) -> Done {
+        let found = self.holds.borrow().iter().find(|hold| hold.has(key, holder)).cloned();
+        match found {
+            Some(hold) => order(&hold, breaker).await,
+            None => Done::refused(vec![key.to_owned()], "it is held by another holder"),
         }
     }
-}
 
-/// Two scripts of a session may ask at the same time. The one that got the lock has it for both. As [`held_above`], it also ends for
-/// a lock of a process above.
-pub(super) async fn kept_meanwhile(
-    plan: &Plan,
-    watched: &Watched,
-    backend: &str,
-    client: &Client,
-    as_json: bool,
-) -> Result<String, Failure> {
-    if plan.nested_ok {
-        return pending().await;
-    }
-    loop {
-        sleep(BETWEEN_LOOKS).await;
-        let states = states(client).await;
-        if let Some(answer) = answer_of(&states, plan, watched, backend, as_json)? {
-            return Ok(answer);
+    /// Releases all locks of an owner, at the same time.
+    pub(super) async fn release_all(&self, owner: &str) -> Vec<Done> {
+        let all: Vec<_> = self.holds.borrow().iter().filter(|hold| hold.owner == owner).cloned().collect();
+        let orders: Vec<_> = all.iter().map(|hold| order(hold, None)).collect();
+        let mut done = Vec::new();
+        for order in orders {
+            done.push(order.await);
         }
-        check_above(&states, plan, backend)?;
+        done
     }
 }
 
-/// What is the same in each request for the same locks.
-pub(super) fn request(plan: &Plan) -> Value {
-    let max_hold = plan.rules.max_hold.map(millis);
-    json!([plan.keys, mode::column(plan.mode), plan.slots, max_hold, plan.rules.on_lost == OnLost::Term])
+fn order(hold: &Hold, breaker: Option<String>) -> impl Future<Output = Done> {
+    let (reply, done) = oneshot::channel();
+    hold.order(Order { breaker, reply });
+    let ended = Done::refused(hold.keys.clone(), "its process has ended, or somebody else has released it");
+    async move { done.await.unwrap_or(ended) }
+}
+
+/// Whether these are requests for the same locks.
+fn is_same(one: &Plan, other: &Plan) -> bool {
+    let what = |plan: &Plan| (plan.mode, plan.slots, plan.rules.max_hold, plan.rules.on_lost);
+    one.keys == other.keys && what(one) == what(other)
+}
+
+/// A request among the pending ones.
+struct Entered {
+    session: Rc<Session>,
+    pending: Rc<Pending>,
+}
+
+impl Entered {
+    fn new(session: &Rc<Session>, pending: Pending) -> Self {
+        let pending = Rc::new(pending);
+        session.pending.borrow_mut().push(Rc::clone(&pending));
+        Self { session: Rc::clone(session), pending }
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.session.pending.borrow_mut().retain(|one| !Rc::ptr_eq(one, &self.pending));
+        self.session.changed.send_replace(());
+    }
 }

@@ -1,4 +1,4 @@
-use crate::descendants::{fingerprint, user_of};
+use crate::descendants::{Ancestor, fingerprint, number_in, user_of};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -13,8 +13,9 @@ use tokio::io::unix::AsyncFd;
 #[derive(Debug)]
 pub(crate) struct Watched {
     pub(super) pid: u32,
+    in_proc: i32,
     /// See [`fingerprint`]: another container has another process with the same number.
-    pub(super) fingerprint: Option<String>,
+    fingerprint: Option<String>,
     /// As `ps` shows it, without its arguments.
     pub(super) command: String,
     descriptor: OwnedFd,
@@ -55,7 +56,20 @@ impl Watched {
 
     fn numbered(pid: u32, in_proc: i32, descriptor: OwnedFd) -> Self {
         let fingerprint = i32::try_from(pid).ok().and_then(|pid| fingerprint(pid, in_proc));
-        Self { pid, fingerprint, command: command_of(in_proc), descriptor }
+        Self { pid, in_proc, fingerprint, command: command_of(in_proc), descriptor }
+    }
+
+    /// # Errors
+    /// The system hides what tells it apart from other processes.
+    pub(super) fn fingerprint(&self) -> Result<String, Failure> {
+        let hidden =
+            || Failure::system(&format!("read /proc/{}/stat", self.in_proc), "it has ended, or the system hides it");
+        self.fingerprint.clone().ok_or_else(hidden)
+    }
+
+    /// As one of the processes that a command runs under.
+    pub(super) fn as_ancestor(&self) -> Result<Ancestor, Failure> {
+        Ok(Ancestor { pid: self.in_proc, fingerprint: self.fingerprint()? })
     }
 
     pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
@@ -108,8 +122,7 @@ fn has_ended(descriptor: BorrowedFd<'_>) -> bool {
 
 /// Its number in `/proc`, which may show another namespace of numbers.
 fn number_in_proc(descriptor: &OwnedFd, pid: u32) -> i32 {
-    let facts = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", descriptor.as_raw_fd())).unwrap_or_default();
-    let number = facts.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok());
+    let number = number_in(&format!("/proc/self/fdinfo/{}", descriptor.as_raw_fd()));
     number.or_else(|| pid.try_into().ok()).unwrap_or_default()
 }
 

@@ -27,6 +27,7 @@ mod nesting;
 mod objects;
 mod once;
 mod outage;
+mod owners;
 mod pages;
 mod postgres;
 mod quarantine;

@@ -127,7 +127,7 @@ fn fish_offers_held_keys() {
 #[test]
 fn zsh_offers_held_keys_where_they_are_meant() {
     let script = Test::new(&TestBackend::files(), "completions zsh").output().stdout;
-    assert_eq!(script.matches("':key -- ").count(), 9, "{script}");
+    assert_eq!(script.matches(":key -- ").count(), 9, "{script}");
     assert_eq!(script.matches(":_fencelock_held' ").count(), 6, "{script}");
     assert!(!script.contains("_users") && script.matches("funcstack").count() == 1, "{script}");
     let Some(backend) = with_held_keys() else { return };

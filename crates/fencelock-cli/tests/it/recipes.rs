@@ -71,10 +71,12 @@ fn a_shell_has_its_lock_until_it_ends() {
 fn an_agent_edits_a_path_that_no_other_agent_edits() {
     let backend = machine();
     write_program(&backend.file("lock-path"), &recipe("lock-path").replace("-w 10s", "-w 0.2s"));
+    fs::write(backend.file("end-of-turn"), recipe("end-of-turn")).unwrap();
     fs::write(backend.file("a.txt"), "").unwrap();
     let agent = |name: &str| {
         let hook = format!("SESSION={name} ./lock-path a.txt; echo hook $?");
-        session(&backend, &format!("{hook}; {hook}; read _; {hook}; read _"))
+        let end = format!("SESSION={name} sh ./end-of-turn; echo end $?");
+        session(&backend, &format!("{hook}; {hook}; read _; {hook}; read _; {end}; read _"))
     };
     let mut one = agent("one");
     for _ in 0..2 {
@@ -84,13 +86,15 @@ fn an_agent_edits_a_path_that_no_other_agent_edits() {
     for _ in 0..2 {
         assert_eq!(two.wait_for("hook"), "hook 2");
     }
-    two.wait_for_error(&format!("(while {} sh: one in ", one.pid()));
+    two.wait_for_error(&format!("(for one while {} sh: in ", one.pid()));
     one.say("\n\n");
     one.end();
     wait_until_free(&backend, &format!("edit:{}", fs::canonicalize(backend.file("a.txt")).unwrap().display()));
     two.say("\n");
     assert_eq!(two.wait_for("hook"), "hook 0");
     two.say("\n");
+    assert!(two.wait_for("edit:").ends_with("/a.txt: released"));
+    assert_eq!(two.wait_for("end"), "end 0");
     two.end();
 }
 
@@ -129,20 +133,34 @@ fn one_make_at_a_time_builds_in_a_directory() {
 }
 
 #[test]
-fn the_steps_of_a_job_share_a_lock() {
+fn the_steps_of_a_job_share_a_lock_and_jobs_of_one_runner_do_not() {
     let backend = machine();
     for (name, step) in [("first", "first-step"), ("last", "last-step")] {
         write_program(&backend.file(name), &format!("#!/bin/sh\n{}", recipe(step)));
     }
-    let mut runner = session(&backend, "./first; echo first $?; read _; ./last; echo last $?; ./first; read _");
+    let job = |id: u32| format!("export CI_JOB_ID={id}; ./first; echo first $?; ");
+    let mut runner = session(
+        &backend,
+        &format!("{}read _; export CI_JOB_ID=2; ./last; CI_JOB_ID=1 ./last; echo last $?; {}read _", job(1), job(2)),
+    );
     assert_eq!(runner.wait_for("first"), "first 0");
-    assert!(status(&backend, "deploy:production").contains("sh: a CI job)"));
+    let shown = status(&backend, "deploy:production");
+    assert!(shown.contains("(for 1 while ") && shown.contains("sh: a CI job)"), "{shown}");
+    let busy = recipe("first-step")
+        .replace("acquire", "acquire -n")
+        .replace("-w 30m", "")
+        .replace("$PPID", &runner.pid().to_string());
+    let second = session(&backend, &format!("CI_JOB_ID=2; {busy}")).end();
+    assert_eq!(second.status, 75, "the second job of the runner waits: {}", second.stderr);
     runner.say("\n");
     runner.wait_for("deploy:production: released");
     assert_eq!(runner.wait_for("last"), "last 0");
-    wait_until("the second job", || status(&backend, "deploy:production").contains("held").then_some(()));
+    assert_eq!(runner.wait_for("first"), "first 0");
+    assert!(status(&backend, "deploy:production").contains("(for 2 while "));
     runner.kill("KILL");
     wait_until_free(&backend, "deploy:production");
+    let unset = session(&backend, &format!("unset CI_JOB_ID; {}", recipe("first-step"))).end();
+    assert!(unset.status == 64 && unset.stderr.contains("is a variable of the shell not set?"), "{}", unset.stderr);
 }
 
 #[test]

@@ -45,11 +45,12 @@ pub(crate) async fn top(wanted: Top, context: &Context) -> Result<Exit, Failure>
         return refuse("the output is not a terminal: add --once");
     }
     context
-        .with_client(
-            async |client| {
-                if wanted.once { once(client, &wanted, context).await } else { watch(client, &wanted).await }
-            },
-        )
+        .with_client(async |client| {
+            if wanted.once {
+                return once(client, &wanted, context).await;
+            }
+            watch(client, &wanted, &context.identity(client)?).await
+        })
         .await
 }
 
@@ -93,7 +94,7 @@ enum Reply {
 
 type Request<'a> = Pin<Box<dyn Future<Output = Reply> + 'a>>;
 
-async fn watch(client: &Client, wanted: &Top) -> Result<Exit, Failure> {
+async fn watch(client: &Client, wanted: &Top, backend: &str) -> Result<Exit, Failure> {
     let mut table = new_table(client, wanted);
     let (mut screen, mut keys) = Screen::open()?;
     let (mut due, mut begun) = (Instant::now(), Instant::now());
@@ -103,7 +104,7 @@ async fn watch(client: &Client, wanted: &Top) -> Result<Exit, Failure> {
     let mut wish = None;
     loop {
         if request.is_none() {
-            (request, begun) = (next_request(client, &wanted.prefix, &mut wish, due), Instant::now());
+            (request, begun) = (next_request((client, backend), &wanted.prefix, &mut wish, due), Instant::now());
         }
         screen.draw(&mut table)?;
         let idle = request.is_none();
@@ -139,9 +140,16 @@ async fn reply_to(request: &mut Option<Request<'_>>) -> Reply {
 }
 
 /// What the user asked for goes first, then a list that is due.
-fn next_request<'a>(client: &'a Client, prefix: &'a str, wish: &mut Option<Wish>, due: Instant) -> Option<Request<'a>> {
+fn next_request<'a>(
+    (client, backend): (&'a Client, &'a str),
+    prefix: &'a str,
+    wish: &mut Option<Wish>,
+    due: Instant,
+) -> Option<Request<'a>> {
     match wish.take() {
-        Some(Wish::Break(seen)) => Some(Box::pin(async move { Reply::Broken(breaking::end_own(client, &seen).await) })),
+        Some(Wish::Break(seen)) => {
+            Some(Box::pin(async move { Reply::Broken(breaking::end_own(client, backend, &seen).await) }))
+        }
         Some(Wish::Inspect(key)) => Some(Box::pin(async move { Reply::Inspected(client.inspect(key.as_str()).await) })),
         _ if due <= Instant::now() => Some(Box::pin(async move { Reply::Listed(list(client, prefix).await) })),
         _ => None,

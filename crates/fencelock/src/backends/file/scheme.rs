@@ -30,9 +30,14 @@ impl Scheme for FileScheme {
 
     /// Several paths may lead to one directory.
     fn identity(&self, _: &str, name: &str) -> String {
-        let same = directory(name).ok().and_then(|directory| directory.canonicalize().ok());
+        let same = directory(name).ok().and_then(|directory| real(&directory));
         same.map_or_else(|| name.to_owned(), |path| url_of(&path))
     }
+}
+
+/// The path without symbolic links. The first claim creates the directory, which then has the same path.
+fn real(path: &Path) -> Option<PathBuf> {
+    path.canonicalize().ok().or_else(|| Some(real(path.parent()?)?.join(path.file_name()?)))
 }
 
 /// The characters that are not written as themselves, because users expect a shell or a URL to give them a meaning.

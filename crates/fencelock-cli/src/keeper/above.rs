@@ -1,0 +1,167 @@
+//! Locks that are kept for a process that a command runs under: to wait for them would be in vain.
+
+use super::socket::{Peer, address, named, others_have_keepers, sessions, unreachable_keeper};
+use super::{Awaited, Kept};
+use crate::descendants::{Ancestor, ancestors};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::mode;
+use fencelock::{Client, Mode, Occupant};
+use std::future::pending;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// Between two looks at the keepers, during a wait.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Waits until it turns out that a lock of this command is kept for a process that it runs under. Cancel safe.
+pub(crate) async fn held_above(awaited: Awaited<'_>, backend: &str, client: &Client) -> Failure {
+    held_above_but(awaited, "", None, backend, client).await
+}
+
+/// The same for the request of an owner. Its own session is excluded, whose keeper is asked for the locks.
+pub(super) async fn held_above_but(
+    awaited: Awaited<'_>,
+    owner: &str,
+    own: Option<(&Ancestor, Option<i32>)>,
+    backend: &str,
+    client: &Client,
+) -> Failure {
+    if awaited.nested_ok {
+        return pending().await;
+    }
+    let mut pause = BETWEEN_LOOKS;
+    loop {
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+        let mut above = ancestors();
+        above.extend(own.map(|(process, _)| process.clone()));
+        let mut asked: Vec<_> = own.and_then(|(_, keeper)| keeper).into_iter().collect();
+        let (holds, silent) = ask_above(&above, own.map(|(process, _)| process), backend, &mut asked).await;
+        let mut refused = in_vain(&holds, awaited, owner);
+        // A request may cost money.
+        if refused.is_none() && (silent || others_have_keepers() || unreachable_keeper(&above).is_some()) {
+            refused = unasked(&above, &asked, awaited, client).await;
+        }
+        if let Some(why) = refused {
+            return why;
+        }
+    }
+}
+
+/// What is kept for these processes, the keepers that said so, and whether one did not answer.
+async fn ask_above(
+    above: &[Ancestor],
+    own: Option<&Ancestor>,
+    backend: &str,
+    asked: &mut Vec<i32>,
+) -> (Vec<Kept>, bool) {
+    let (mut holds, mut silent) = (Vec::new(), false);
+    for session in sessions(backend) {
+        if own.is_some_and(|own| own.fingerprint == session) || above.iter().all(|one| one.fingerprint != session) {
+            continue;
+        }
+        match Peer::connect(&address(backend, &session)).await {
+            // It has ended.
+            Ok(None) => {}
+            Err(_) => silent = true,
+            Ok(Some(mut keeper)) => match keeper.holds().await {
+                None => silent = true,
+                Some(kept) => {
+                    holds.extend(kept.into_iter().filter(|kept| kept.lost.is_none()));
+                    asked.extend(keeper.pid);
+                }
+            },
+        }
+    }
+    (holds, silent)
+}
+
+/// Another owner releases its locks when its turn ends, so a request that names its own owner waits for them.
+fn in_vain(holds: &[Kept], awaited: Awaited<'_>, owner: &str) -> Option<Failure> {
+    let may_matter = |kept: &&Kept| kept.owner.is_empty() || owner.is_empty() || kept.owner == owner;
+    let holds: Vec<_> = holds.iter().filter(may_matter).collect();
+    let (first, key) = conflict(&holds, awaited)?;
+    let Kept { owner, pid, command, .. } = first;
+    let (whose, until, instead) = if owner.is_empty() {
+        (String::new(), String::new(), "if that lock is released")
+    } else {
+        (format!(", owner {owner}"), format!(" or {owner} releases it"), "to wait for that")
+    };
+    let why = format!(
+        "{key} is held for process {pid} ({command}{whose}), which this program runs under, until that process ends{until}: \
+         waiting would deadlock; use another key, or --nested-ok {instead}"
+    );
+    Some(Failure::new(Exit::Usage, why))
+}
+
+/// The first of these holds that is too much for a request, with the key: one of both is exclusive, or there are too few permits for all
+/// of them. Of slots, all are held.
+pub(super) fn conflict<'a>(holds: &[&'a Kept], awaited: Awaited<'a>) -> Option<(&'a Kept, String)> {
+    if let Some(slots) = awaited.slots {
+        let key = awaited.keys.first()?;
+        let holder = |slot| holds.iter().find(|kept| kept.keys.contains(&format!("{key}#{slot}")));
+        let holders: Option<Vec<_>> = (0..slots).map(holder).collect();
+        return Some((holders?.first()?, key.clone()));
+    }
+    let (weight, limit) = mode::permits(awaited.mode);
+    let mut wanted = u64::from(weight.unwrap_or_default());
+    holds.iter().find_map(|kept| {
+        let is_slot = |held: &str, key: &str| held.strip_prefix(key).is_some_and(|rest| rest.starts_with('#'));
+        let of = |key: &&String| kept.keys.iter().any(|held| held == *key || awaited.with_slots && is_slot(held, key));
+        let key = awaited.keys.iter().find(of)?;
+        let (permits, _) = mode::permits(kept.mode);
+        wanted = wanted.saturating_add(permits.unwrap_or_default().into());
+        let exclusive = awaited.mode == Mode::Exclusive || kept.mode == Mode::Exclusive;
+        let too_many = permits.is_some() && limit.is_some_and(|limit| wanted > limit.into());
+        (exclusive || too_many).then(|| (*kept, key.clone()))
+    })
+}
+
+/// What the record of a lock says of a keeper that could not be asked: it is of another user or in another network namespace, or does
+/// not answer. Without an answer of the backend nothing is refused.
+async fn unasked(above: &[Ancestor], asked: &[i32], awaited: Awaited<'_>, client: &Client) -> Option<Failure> {
+    let one = |key: String| async move {
+        let found = client.inspect(&key).await.ok().flatten()?;
+        found.holders.iter().find_map(|hold| {
+            let Occupant::Holder(holder) = &hold.occupant else { return None };
+            let (keeper, process) = named(&holder.owner).filter(|(keeper, _)| !asked.contains(keeper))?;
+            above.iter().find(|one| one.pid == process)?;
+            let owner = super::owner_of(holder.owner.label().unwrap_or_default()).unwrap_or_default().to_owned();
+            let kept = Kept {
+                owner,
+                pid: process.cast_unsigned(),
+                command: String::new(),
+                label: None,
+                keys: vec![key.clone()],
+                mode: hold.mode,
+                lost: None,
+            };
+            Some((keeper, kept, holder.owner.to_string()))
+        })
+    };
+    let mut found = Vec::new();
+    match awaited.slots {
+        None => {
+            for key in awaited.keys {
+                found.extend(one(key.clone()).await);
+            }
+        }
+        Some(slots) => {
+            for slot in 0..slots {
+                found.push(one(format!("{}#{slot}", awaited.keys.first()?)).await?);
+            }
+        }
+    }
+    let holds: Vec<_> = found.iter().map(|(_, kept, _)| kept).collect();
+    let (kept, key) = conflict(&holds, awaited)?;
+    let (keeper, _, owner) = found.iter().find(|(_, one, _)| std::ptr::eq(one, kept))?;
+    let why = format!(
+        "{key} is held by {owner}, for a process that this program runs under ({}), and that keeper ({keeper}) cannot be asked: it is \
+         stopped, of another user, or in another network namespace, so waiting may never end; ask where it was started, use another key, or \
+         --nested-ok to wait",
+        kept.pid
+    );
+    Some(Failure::new(Exit::Unreachable, why))
+}

@@ -1,0 +1,296 @@
+//! How a keeper is found, and the lines of JSON between it and its clients.
+//!
+//! The name of its socket is abstract: it needs no directory that can be written, is there exactly as long as the keeper, and the kernel
+//! gives it to one of several keepers that start at the same time. Everybody in the namespace of the network can connect to it, so both
+//! sides ask the kernel who the other is: this user, and for the keeper also a process of its own namespace of processes, which a
+//! container with the network of the host is not. From another network namespace a keeper cannot be asked: see `above`.
+
+use super::{Kept, ROLE, Request, process_of};
+use crate::descendants::{Ancestor, every_number, number_in, raw};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::progress::Shown;
+use fencelock::Owner;
+use rustix::process::geteuid;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::time::{Instant, timeout};
+
+/// For a line that is there already, and for a line that the other side has to read.
+pub(super) const LINE: Duration = Duration::from_secs(1);
+/// A keeper says so often that it works on a request.
+pub(super) const BEAT: Duration = Duration::from_secs(1);
+/// A keeper that says nothing for so long is stopped. It releases within two seconds, or leaves its locks to the end of their leases.
+pub(super) const ANSWER: Duration = Duration::from_secs(6);
+/// Far more than the locks of a session take.
+const LONGEST_LINE: usize = 1 << 24;
+
+/// What a keeper answers.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Answer {
+    /// It has the request, and works on it.
+    Alive,
+    /// For the user.
+    Shown(Shown),
+    /// The result. The last answer, as the next one.
+    Done(Value),
+    Failed(u8, String),
+}
+
+/// The address of the keeper of this process on this backend. Its user is a part of it: others can take it, and then it is refused.
+pub(super) fn address(backend: &str, process: &str) -> String {
+    format!("{}{process}", addresses(backend))
+}
+
+/// What the addresses of the keepers of this user on a backend begin with. A backend has any length, and an address 107 bytes.
+fn addresses(backend: &str) -> String {
+    // FNV-1a: it is the same in every version of this program.
+    let hash = backend
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    format!("fencelock/{}/{hash:016x}/", geteuid().as_raw())
+}
+
+/// Takes the address. It fails if somebody has it.
+pub(super) fn listen(address: &str) -> io::Result<UnixListener> {
+    UnixListener::bind(format!("\0{address}"))
+}
+
+/// The other side of a connection.
+#[derive(Debug)]
+pub(super) struct Peer {
+    stream: BufReader<UnixStream>,
+    /// What was read of the next line.
+    line: Vec<u8>,
+    pub(super) pid: Option<i32>,
+}
+
+impl Peer {
+    pub(super) fn of(stream: UnixStream) -> Self {
+        let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
+        Self { stream: BufReader::new(stream), line: Vec::new(), pid }
+    }
+
+    /// The keeper with this address; `None` if there is none.
+    ///
+    /// # Errors
+    /// It is not that of this user, or cannot be reached.
+    pub(super) async fn connect(address: &str) -> Result<Option<Self>, Failure> {
+        let keeper = match UnixStream::connect(format!("\0{address}")).await {
+            Ok(keeper) => keeper,
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
+            // Its queue is full, as that of a stopped process.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(silent(None)),
+            Err(error) => {
+                let why = format!("cannot reach the process that keeps the locks of this session: {error}");
+                return Err(Failure::new(Exit::Unreachable, why));
+            }
+        };
+        match keeper.peer_cred() {
+            Ok(peer) if peer.uid() == geteuid().as_raw() => Ok(Some(Self::of(keeper))),
+            peer => {
+                let who = peer.ok().and_then(|peer| Some(format!("process {} of user {}", peer.pid()?, peer.uid())));
+                let who = who.unwrap_or_else(|| "an unknown process".to_owned());
+                let why = format!("{who} has taken the address of the keeper of this session (@{address}): end it");
+                Err(Failure::new(Exit::Unreachable, why))
+            }
+        }
+    }
+
+    /// The next client of this user, in this namespace of processes.
+    pub(super) async fn accept(listener: &UnixListener) -> Self {
+        loop {
+            let Ok((stream, _)) = listener.accept().await else {
+                // Without a descriptor for it.
+                tokio::time::sleep(LINE).await;
+                continue;
+            };
+            let same_user = stream.peer_cred().is_ok_and(|peer| peer.uid() == geteuid().as_raw());
+            let peer = Self::of(stream);
+            if same_user && peer.pid.is_some_and(|pid| namespace(&pid.to_string()) == namespace("self")) {
+                return peer;
+            }
+        }
+    }
+
+    /// The next line; `None` after the last one. Cancel safe.
+    pub(super) async fn read<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
+        let left = LONGEST_LINE.saturating_sub(self.line.len());
+        (&mut self.stream).take(left as u64).read_until(b'\n', &mut self.line).await?;
+        let line = std::mem::take(&mut self.line);
+        if line.last() != Some(&b'\n') {
+            return Ok(None);
+        }
+        Ok(Some(serde_json::from_slice(&line)?))
+    }
+
+    /// # Errors
+    /// The other side has ended, or does not read.
+    pub(super) async fn write(&mut self, message: &impl Serialize) -> io::Result<()> {
+        let line = serde_json::to_string(message)? + "\n";
+        timeout(LINE, self.stream.write_all(line.as_bytes())).await?
+    }
+
+    /// The end of what this side has to say.
+    pub(super) async fn finish(&mut self) {
+        let _ = self.stream.shutdown().await;
+    }
+
+    /// The answer to a request that asks for no lock; `None` if the keeper ends.
+    async fn ask(&mut self, request: &Request, limit: Duration) -> Result<Option<Value>, Failure> {
+        let pid = self.pid;
+        let asked = async {
+            self.write(request).await?;
+            loop {
+                match self.read().await? {
+                    Some(Answer::Done(answer)) => return Ok(Some(answer)),
+                    Some(_) => {}
+                    None => return Ok::<_, io::Error>(None),
+                }
+            }
+        };
+        // What became of a lock whose keeper has ended, the backend tells.
+        timeout(limit, asked).await.map_or_else(|_| Err(silent(pid)), |answer| Ok(answer.unwrap_or_default()))
+    }
+}
+
+/// The namespace of processes that this process is in.
+fn namespace(process: &str) -> Option<u64> {
+    Some(std::fs::metadata(format!("/proc/{process}/ns/pid")).ok()?.ino())
+}
+
+pub(super) fn silent(keeper: Option<i32>) -> Failure {
+    let keeper = keeper.map(|pid| format!(" ({pid})")).unwrap_or_default();
+    let why = "does not answer: it may be stopped, and do what it was asked when it continues";
+    Failure::new(Exit::Unreachable, format!("the process that keeps this lock{keeper} {why}"))
+}
+
+/// The processes for which this user has keepers on this backend.
+pub(super) fn sessions(backend: &str) -> BTreeSet<String> {
+    let begin = addresses(backend);
+    sockets().iter().filter_map(|name| name.strip_prefix(&begin)).map(str::to_owned).collect()
+}
+
+/// The addresses of all keepers of this user.
+fn sockets() -> BTreeSet<String> {
+    let begin = format!("fencelock/{}/", geteuid().as_raw());
+    let all = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let names = all.lines().filter_map(|line| line.rsplit(' ').next()?.strip_prefix('@'));
+    names.filter(|name| name.starts_with(&begin)).map(str::to_owned).collect()
+}
+
+/// Whether this user has keepers on this backend.
+pub(crate) fn exist(backend: &str) -> bool {
+    !sessions(backend).is_empty()
+}
+
+/// Asks the keeper that `owner` names; `None` if there is none.
+pub(crate) async fn ask(backend: &str, owner: &Owner, request: &Request) -> Result<Option<Value>, Failure> {
+    for session in sessions(backend) {
+        let Ok(Some(mut keeper)) = Peer::connect(&address(backend, &session)).await else { continue };
+        if keeper.pid.is_some_and(|pid| is(owner, pid)) {
+            return keeper.ask(request, ANSWER).await;
+        }
+    }
+    Ok(None)
+}
+
+/// What all keepers of this user hold on this backend. Those that do not answer are left out.
+pub(crate) async fn holds(backend: &str) -> Vec<Kept> {
+    let (mut all, begun) = (Vec::new(), Instant::now());
+    for session in sessions(backend).into_iter().take_while(|_| begun.elapsed() < ANSWER) {
+        let Ok(Some(mut keeper)) = Peer::connect(&address(backend, &session)).await else { continue };
+        all.extend(keeper.holds().await.unwrap_or_default());
+    }
+    all
+}
+
+impl Peer {
+    /// What a keeper holds; `None` if it does not answer.
+    pub(super) async fn holds(&mut self) -> Option<Vec<Kept>> {
+        serde_json::from_value(self.ask(&Request::Holds, LINE).await.ok()??).ok()
+    }
+
+    /// Releases all locks of an owner.
+    pub(super) async fn release_all(&mut self, owner: &str) -> Result<Option<Value>, Failure> {
+        self.ask(&Request::ReleaseAll { owner: owner.to_owned() }, ANSWER).await
+    }
+}
+
+/// Whether a record names this process of this machine.
+fn is(owner: &Owner, pid: i32) -> bool {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let this = u32::try_from(pid).ok().and_then(|pid| Owner::new(&host, pid, None).ok());
+    this.is_some_and(|this| this.process() == owner.process())
+}
+
+/// The keeper on this machine that a record names, and the process that it keeps locks for, as the kernel shows both: a label may
+/// contain anything, and another machine may have the same name.
+pub(super) fn named(owner: &Owner) -> Option<(i32, i32)> {
+    let keeper = i32::try_from(owner.pid()?).ok().filter(|pid| is(owner, *pid) && is_keeper(*pid))?;
+    Some((keeper, process_of_keeper(keeper).or_else(|| process_of(owner.label()?))?))
+}
+
+fn is_keeper(pid: i32) -> bool {
+    let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    arguments == format!("fencelock\0{ROLE}\0").as_bytes()
+}
+
+/// The process that a keeper keeps locks for. Its standard input is the descriptor of it, which other users cannot read.
+fn process_of_keeper(keeper: i32) -> Option<i32> {
+    number_in(&fdinfo(keeper))
+}
+
+fn fdinfo(keeper: i32) -> String {
+    format!("/proc/{keeper}/fdinfo/0")
+}
+
+fn keepers() -> impl Iterator<Item = i32> {
+    every_number().into_iter().map(raw).filter(|pid| is_keeper(*pid))
+}
+
+/// A keeper of one of these processes, on any backend, that cannot be asked from here.
+pub(super) fn unreachable_keeper(processes: &[Ancestor]) -> Option<i32> {
+    let sockets = sockets();
+    let of = |process: &Ancestor| {
+        let end = format!("/{}", process.fingerprint);
+        let here = sockets.iter().filter(|name| name.ends_with(&end)).count();
+        keepers().filter(|keeper| process_of_keeper(*keeper) == Some(process.pid)).nth(here)
+    };
+    processes.iter().find_map(of)
+}
+
+/// Whether other users have keepers here, whose processes cannot be seen.
+pub(super) fn others_have_keepers() -> bool {
+    keepers()
+        .any(|keeper| std::fs::read(fdinfo(keeper)).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_room_for_the_longest_process() {
+        let process = format!("{}:{}:{}", u32::MAX, i32::MAX, u64::MAX);
+        assert!(address(&"b".repeat(1000), &process).len() <= 107);
+    }
+
+    #[test]
+    fn a_label_that_looks_like_that_of_a_keeper_names_none() {
+        let this = std::process::id();
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let owner = |host: &str| Owner::new(host, this, Some(&format!("while {this} sh"))).unwrap();
+        let pid = i32::try_from(this).unwrap();
+        assert!(is(&owner(&host), pid) && !is(&owner("elsewhere"), pid));
+        assert_eq!(named(&owner(&host)), None, "this process is no keeper");
+    }
+}
