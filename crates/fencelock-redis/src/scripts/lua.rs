@@ -118,8 +118,8 @@ mod tests {
         let mut placeholders = 0;
         for file in std::fs::read_dir(directory).unwrap() {
             let path = file.unwrap().path();
-            // The only reader of a completion, whose record has a version of its own.
-            let has_own = path.file_name().is_some_and(|name| name == "completion.lua");
+            // A completion is a record with a version of its own.
+            let has_own = path.ends_with("completion.lua") || path.ends_with("write_completion.lua");
             for line in std::fs::read_to_string(&path).unwrap().lines() {
                 let code = line.split("--").next().unwrap();
                 let versions = code.split('\'').skip(1).step_by(2).filter(|literal| has_version(literal)).count();

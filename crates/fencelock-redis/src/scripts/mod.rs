@@ -13,8 +13,6 @@
 
 pub(crate) mod call;
 pub(crate) mod combined;
-#[cfg(test)]
-mod kept;
 pub(crate) mod lua;
 pub(crate) mod message;
 pub(crate) mod quarantine;

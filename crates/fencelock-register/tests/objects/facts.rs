@@ -270,7 +270,8 @@ fn every_key_has_an_object_of_its_own() {
     assert_eq!(listed, keys);
     // Without a prefix, or under a part of one, they are other locks.
     for prefix in ["", "p/p/", "a~b@c [1]/"] {
-        Client::at(&server.url(&format!("locks/{prefix}"), "")).acquire("orders", 2);
+        let path = format!("locks/{}", prefix.replace('@', "%40"));
+        Client::at(&server.url(&path, "")).acquire("orders", 2);
         assert!(server.names().contains(&format!("{prefix}orders.lock")));
     }
 }

@@ -26,6 +26,8 @@ pub(super) struct ClientMemory {
     /// Wakes a task by its number.
     pub(super) engine: KeyEngine<u64, ()>,
     pub(super) releases: Releases,
+    /// The hold of the last message, and when it came.
+    pub(super) told: (u128, u64),
     pub(super) health: Vec<NodeHealth>,
     /// Nodes with a probe in flight.
     pub(super) probing: NodeSet,

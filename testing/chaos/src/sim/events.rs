@@ -24,6 +24,8 @@ pub(super) enum Message {
 
 /// After this time without faults, a client knows what it was told: a message takes a renewal, which takes 4 ms at most.
 const LEARNS_US: u64 = 20_000;
+/// A message so soon after another one about the same hold waits for the next renewal.
+const HINT_SPACING_US: u64 = 250_000;
 /// This long after the last fault, no request of before is in flight.
 const SETTLED_US: u64 = 1_000_000;
 
@@ -135,7 +137,9 @@ fn learns(world: &mut World<'_>, client: usize, coverage: Coverage) {
     let loses = coverage == Coverage::AnnouncedLoss;
     if let Some(holder) = idle.or(renewed.filter(|_| loses)) {
         world.covered.saw(coverage);
-        if world.now >= world.scenario.calm_us + SETTLED_US {
+        let told = std::mem::replace(&mut world.clients[client].memory.told, (holder, world.now));
+        let is_first = told.0 != holder || world.now - told.1 >= HINT_SPACING_US;
+        if is_first && world.now >= world.scenario.calm_us + SETTLED_US {
             world.after(LEARNS_US, client, Timer::Learned(holder));
         }
     }
