@@ -8,34 +8,49 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const PAGE: &str = include_str!("../../../../docs/en/json.md");
 
-/// The cells of the tables below a heading, without their heads.
-fn rows(heading: &str) -> Vec<Vec<String>> {
+/// The items of the list below a heading: names, and what is said of them.
+fn items(heading: &str) -> Vec<(Vec<String>, String)> {
     let (_, below) = PAGE.split_once(&format!("\n{heading}\n")).expect(heading);
     let section = below.split("\n#").next().unwrap();
-    let lines = section.lines().filter(|line| line.starts_with('|')).skip(2);
-    let rows: Vec<_> =
-        lines.map(|line| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()).collect();
-    assert!(!rows.is_empty(), "{heading}");
-    rows
+    let items = section.lines().filter_map(|line| line.strip_prefix("- `")).map(|item| {
+        let end = item.find("` (").into_iter().chain(item.find("`:")).min().expect(item);
+        (item[..end].split("`, `").map(str::to_owned).collect(), item[end + 1..].to_owned())
+    });
+    let items: Vec<_> = items.collect();
+    assert!(!items.is_empty(), "{heading}");
+    items
 }
 
 fn quoted(text: &str) -> BTreeSet<String> {
     text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// The type of each field of a table.
+/// The type of each field of a list, whose items have one type for all of their fields, or one for each.
 fn types(heading: &str) -> BTreeMap<String, String> {
-    rows(heading).into_iter().map(|row| (row[0].trim_matches('`').to_owned(), row[1].clone())).collect()
+    let typed = items(heading).into_iter().flat_map(|(names, rest)| {
+        let (kinds, _) = rest.strip_prefix(" (").and_then(|rest| rest.split_once(')')).expect(&rest);
+        let kinds: Vec<_> = kinds.split(", ").map(str::to_owned).collect();
+        assert!(kinds.len() == 1 || kinds.len() == names.len(), "{names:?}: {kinds:?}");
+        names.into_iter().zip(kinds.into_iter().cycle()).collect::<Vec<_>>()
+    });
+    let above = |name: &str, kind: String| if kind == "as above" { types("## Fields")[name].clone() } else { kind };
+    typed.map(|(name, kind)| (name.clone(), above(&name, kind))).collect()
+}
+
+/// What the page says of an answer or an event.
+fn item(heading: &str, name: &str) -> String {
+    let found = items(heading).into_iter().find(|(names, _)| names.iter().any(|found| found == name));
+    found.unwrap_or_else(|| panic!("{name} is not below {heading}")).1
 }
 
 /// What `command` answers, by the page.
 fn answer_of(command: &str) -> BTreeSet<String> {
-    let row = rows("## Results").into_iter().find(|row| row[0] == format!("`{command}`")).expect(command);
-    let mut fields = quoted(&row[1]);
+    let said = item("## Results", command);
+    let mut fields = quoted(&said);
     if fields.remove("status") {
         fields.extend(answer_of("status"));
     }
-    if row[1].contains("without `done`") {
+    if said.contains("without `done`") {
         for only_of_status in ["done", "slots", "lost"] {
             fields.remove(only_of_status);
         }
@@ -114,8 +129,11 @@ fn events(output: &Output) -> Vec<String> {
     let check = |line: &str| {
         let event: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"));
         let name = event["event"].as_str().unwrap().to_owned();
-        let row = rows("## Events").into_iter().find(|row| row[0] == format!("`{name}`")).expect(&name);
-        let mut fields = quoted(&row[1]);
+        let said = item("## Events", &name);
+        let mut fields = said
+            .strip_prefix(" (")
+            .and_then(|said| said.split_once(')'))
+            .map_or_else(BTreeSet::new, |(fields, _)| quoted(fields));
         fields.insert("event".to_owned());
         assert_is(&fields, &event, "## Fields");
         name
@@ -344,8 +362,8 @@ fn a_flag_of_the_command_is_not_ours() {
 
 #[test]
 fn every_field_of_the_page_is_in_a_result_or_an_event() {
-    let cells = rows("## Results").into_iter().chain(rows("## Events")).map(|row| row[1].clone());
-    let used: BTreeSet<_> = cells.flat_map(|cell| quoted(&cell)).chain(["event".to_owned()]).collect();
+    let said = items("## Results").into_iter().chain(items("## Events"));
+    let used: BTreeSet<_> = said.flat_map(|(_, said)| quoted(&said)).chain(["event".to_owned()]).collect();
     for field in types_of("## Fields") {
         assert!(used.contains(&field), "{field}");
     }
