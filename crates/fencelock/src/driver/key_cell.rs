@@ -105,7 +105,7 @@ impl KeyCell {
     /// Called with the key locked, so that two calls cannot move one timer in the wrong order.
     fn settle(self: &Arc<Self>, out: &KeyActions) {
         self.driver.timers.apply(self, out);
-        for action in out.iter() {
+        for action in out {
             match action {
                 // A task without a waker is about to be polled.
                 Action::Wake(Some(_)) => _ = self.stirs.fetch_add(1, Ordering::Release),
