@@ -502,7 +502,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// Messages may have been lost: a task that takes over one of these claims polls at once.
     pub(super) fn poll_spares(&mut self) {
-        for spare in self.spares.iter_mut() {
+        for spare in &mut self.spares {
             spare.claim.polled_at = Moment::default();
         }
     }

@@ -430,14 +430,14 @@ impl<L: Default> Leases<L> {
     /// This lease checks whether other clients wait, so the other leases need not check.
     fn inspect_together(&mut self, id: HoldId) {
         let Some(inspecting) = self.permits.iter().find(|task_lease| task_lease.hold == id).cloned() else { return };
-        for task_lease in self.permits.iter_mut() {
+        for task_lease in &mut self.permits {
             task_lease.inspect_with(&inspecting);
         }
     }
 
     pub(crate) fn on_permit_waiters<W>(&mut self, waiters: OtherWaiters, claims: u32, cx: &mut Context<'_, W, L>) {
         let Some(limits) = &cx.config.sharing else { return };
-        for task_lease in self.permits.iter_mut() {
+        for task_lease in &mut self.permits {
             task_lease.on_waiters(waiters, cx.config, limits, cx.now);
             if claims > 0 {
                 // The next message may be about a claim of this client.
@@ -448,7 +448,7 @@ impl<L: Default> Leases<L> {
 
     /// The backend announces a waiter, of another client or of this one.
     fn on_permits_queued<W>(&mut self, cx: &mut Context<'_, W, L>) {
-        for task_lease in self.permits.iter_mut() {
+        for task_lease in &mut self.permits {
             task_lease.unannounced();
             let hold = self.holds.iter_mut().find(|hold| hold.id == task_lease.hold);
             if let Some(hold) = hold.filter(|hold| hold.is_renewing()) {
