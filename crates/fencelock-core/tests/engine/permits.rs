@@ -2,8 +2,13 @@
 
 use crate::coverage::Coverage;
 use crate::mutants::{Mutant, found};
-use crate::scenario::{Budget, Kind, NO_BUDGET, PLAIN, Plan, SHORT, Scenario, USER};
+use crate::network::{Call, Packet};
+use crate::scenario::{Budget, Kind, LIMITS, NO_BUDGET, PLAIN, Plan, SHORT, Scenario, USER};
 use crate::sizes::{explore, explore_with};
+use crate::wind_down::wind_down;
+use crate::world::{Act, World};
+use fencelock_core::engine::SharingLimits;
+use std::time::Duration;
 
 const PERMIT: Plan = Plan { kind: Kind::Permits(1), drops: true, ..USER };
 const HELD: Plan = Plan { ready: true, ..PERMIT };
@@ -72,9 +77,9 @@ pub(crate) const BOUNDED: Scenario = Scenario {
     name: "bounded-permits",
     users: &[
         HELD,
-        Plan { max_hold: Some(std::time::Duration::from_millis(200)), ..HELD },
-        Plan { wait: Some(std::time::Duration::from_millis(100)), ..PERMIT },
-        Plan { wait: Some(std::time::Duration::ZERO), ..PERMIT },
+        Plan { max_hold: Some(Duration::from_millis(200)), ..HELD },
+        Plan { wait: Some(Duration::from_millis(100)), ..PERMIT },
+        Plan { wait: Some(Duration::ZERO), ..PERMIT },
     ],
     budget: Budget { time: 4, ..NO_BUDGET },
     covers: &[Coverage::MaxHold, Coverage::Refused, Coverage::Shared],
@@ -106,7 +111,7 @@ pub(crate) const UNLIKE: Scenario = Scenario {
     users: &[
         HELD,
         Plan { kind: Kind::Permits(2), cancels: true, ..PERMIT },
-        Plan { ttl: Some(std::time::Duration::from_secs(20)), ..PERMIT },
+        Plan { ttl: Some(Duration::from_secs(20)), ..PERMIT },
         PERMIT,
         PERMIT,
     ],
@@ -168,4 +173,81 @@ fn a_task_that_overtakes_others_of_its_client_is_found() {
 #[test]
 fn a_claim_that_is_left_at_the_server_is_found() {
     found(Mutant::GivesNothingBack, &PASSED, 2);
+}
+
+/// The tasks that wait for their turn, and the user of the third client.
+const TASKS: [usize; 6] = [3, 4, 5, 6, 7, 8];
+const THIRD: usize = 9;
+
+/// A client of eight tasks, and one with a user before and one with a user after them.
+const fn turns(kind: Kind) -> [Plan; THIRD + 1] {
+    let waits = Plan { kind, ..PERMIT };
+    let mut users = [waits; THIRD + 1];
+    users[0] = Plan { client: 1, ready: matches!(kind, Kind::Permits(1)), ..waits };
+    (users[1].ready, users[2].ready) = (true, true);
+    users[THIRD].client = 2;
+    users
+}
+
+/// The tasks of a client pass on one permit, and another client has the other one all the time.
+const TURNS: Scenario = Scenario {
+    name: "turns",
+    users: &turns(Kind::Permits(1)),
+    sharing: Some(SharingLimits { batch: Some((1, Duration::from_millis(10))), ..LIMITS }),
+    announces_waiters: true,
+    budget: Budget { time: 9, ..NO_BUDGET },
+    ..PLAIN
+};
+
+/// The tasks of a client pass on all permits, so none of them claims.
+const TURNS_OF_ALL: Scenario = Scenario { name: "turns-of-all", users: &turns(Kind::Permits(2)), ..TURNS };
+
+/// The second task has a lease that can be passed on, and the server announces the next waiter. Its other tasks wait.
+fn in_turns(scenario: &Scenario) -> World {
+    let mut world = World::new(scenario, None, 0, true).unwrap();
+    // The first one came alone, so its lease has one token.
+    perform(&mut world, Act::Drop(1));
+    while !world.server.announces_to.contains(&0) {
+        perform(&mut world, Act::Time);
+    }
+    for task in TASKS {
+        perform(&mut world, Act::Ask(task));
+    }
+    world
+}
+
+/// An act, and all that follows before time passes.
+fn perform(world: &mut World, act: Act) {
+    world.act(act).unwrap();
+    world.settle().unwrap();
+    world.deliver_all().unwrap();
+}
+
+#[test]
+fn claims_of_the_client_itself_do_not_end_its_sharing() {
+    let mut world = in_turns(&TURNS);
+    for task in TASKS {
+        world.act(Act::Drop(task - 1)).unwrap();
+        world.settle().unwrap();
+        assert!(world.users[task].guard.is_some(), "the lease is passed on to the task {task}");
+        let mut calls = world.packets.iter().filter_map(Packet::call);
+        assert!(calls.all(|call| matches!(call, Call::Renew(_))), "nothing else is sent: {:?}", world.packets);
+        world.deliver_all().unwrap();
+    }
+    wind_down(world).unwrap();
+}
+
+#[test]
+fn a_client_that_waits_is_noticed_beside_claims_of_the_client_itself_and_without_them() {
+    for (scenario, most) in [(TURNS, 4), (TURNS_OF_ALL, 2)] {
+        let mut world = in_turns(&scenario);
+        perform(&mut world, Act::Ask(THIRD));
+        let served = TASKS.into_iter().take_while(|task| {
+            perform(&mut world, Act::Drop(task - 1));
+            world.users[THIRD].guard.is_none()
+        });
+        let served = served.count();
+        assert!(served <= most, "{}: after {served} tasks of another client", scenario.name);
+        wind_down(world).unwrap();
+    }
 }

@@ -116,15 +116,21 @@ impl World {
             if scenario.users[user].ready {
                 world.act(Act::Ask(user))?;
                 world.settle()?;
-                while !world.packets.is_empty() {
-                    // Time for as many tokens as a task lease wants.
-                    world.now = world.now + Duration::from_micros(200);
-                    world.act(Act::Deliver(0))?;
-                    world.settle()?;
-                }
+                world.deliver_all()?;
             }
         }
         Ok(world)
+    }
+
+    /// All packets arrive in order, and what is sent because of them.
+    pub(crate) fn deliver_all(&mut self) -> Result<(), String> {
+        while !self.packets.is_empty() {
+            // Time for as many tokens as a task lease wants.
+            self.now = self.now + Duration::from_micros(200);
+            self.act(Act::Deliver(0))?;
+            self.settle()?;
+        }
+        Ok(())
     }
 
     /// Whether this holder may still rely on a key that another program has deleted.

@@ -31,13 +31,6 @@ pub struct Firing {
     pub not_before: Moment,
 }
 
-impl Firing {
-    /// A timer that fires by itself.
-    pub const fn alone(at: Moment, now: Moment) -> Self {
-        Self { at, ahead: Duration::ZERO, not_before: now }
-    }
-}
-
 /// A lease of this client: one holder, held by one task at a time.
 ///
 /// The end is final: once a call has found the lease over, no renewal makes it valid again.
