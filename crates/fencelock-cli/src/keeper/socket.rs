@@ -6,7 +6,7 @@
 //! container with the network of the host is not. From another network namespace a keeper cannot be asked: see `above`.
 
 use super::{Kept, ROLE, Request, process_of};
-use crate::descendants::{Ancestor, every_number, number_in, raw};
+use crate::descendants::{Ancestor, every_number, number_in, raw, read_lossy};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::progress::Shown;
@@ -182,7 +182,7 @@ pub(super) fn sessions(backend: &str) -> BTreeSet<String> {
 /// The addresses of all keepers of this user.
 fn sockets() -> BTreeSet<String> {
     let begin = format!("fencelock/{}/", geteuid().as_raw());
-    let all = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let all = read_lossy("/proc/net/unix").unwrap_or_default();
     let names = all.lines().filter_map(|line| line.rsplit(' ').next()?.strip_prefix('@'));
     names.filter(|name| name.starts_with(&begin)).map(str::to_owned).collect()
 }

@@ -115,6 +115,23 @@ fn one_keeper_has_all_locks_of_a_session() {
 }
 
 #[test]
+fn names_that_are_not_utf_8_hide_no_lock() {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener};
+
+    // Everybody can bind such an address.
+    let name = [&std::process::id().to_le_bytes()[..], b"caf\xe9"].concat();
+    let _listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
+    let backend = TestBackend::files();
+    let script = format!(
+        "f={BINARY}; printf 'caf\\351' > /proc/$$/comm; h=$($f acquire k --while-pid $$) || exit; $f run k -- true; \
+         [ $? = 64 ] || exit 9; exec $f release k --holder $h"
+    );
+    let output = shell(&backend, &script).end();
+    assert_eq!((output.status, &*output.stdout), (0, "k: released\n"), "{}", output.stderr);
+}
+
+#[test]
 fn a_session_finds_its_locks_where_nothing_can_be_written() {
     let test = "a_session_finds_its_locks_where_nothing_can_be_written";
     let Some(backend) = TestBackend::redis().filter(|_| has_namespaces(test)) else { return };
