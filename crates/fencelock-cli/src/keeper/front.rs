@@ -67,7 +67,10 @@ async fn ask(wanted: &Wanted, watched: &Watched, backend: &str, client: &Client)
             None => sleep(BETWEEN_TRIES).await,
         }
     }
-    let why = "the process that keeps the locks of this session was killed each time before it answered";
+    let why = format!(
+        "the process that keeps the locks of this session has ended each time before it answered: it was killed, or another \
+         process has taken its address (@{address})"
+    );
     Err(Failure::new(Exit::System, why))
 }
 

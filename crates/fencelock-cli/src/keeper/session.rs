@@ -41,6 +41,8 @@ struct Pending {
     owner: String,
     plan: Plan,
     progress: Arc<Progress>,
+    /// The backend did not answer, so its wait has ended.
+    unreachable: RefCell<Option<Failure>>,
 }
 
 /// What a request gets.
@@ -128,16 +130,29 @@ impl Session {
                         _ = changed.changed() => {}
                         () = sleep(left.unwrap_or(LOOK).min(LOOK)) => {}
                     }
+                    // Its silence was theirs. With a limit, only the limit counts.
+                    let silent = first.unreachable.borrow().clone();
+                    if let Some(silent) = silent.filter(|_| left.is_none()) {
+                        return Err(silent);
+                    }
                 }
             }
         }
         check_open_files()?;
-        let pending =
-            Pending { owner: wanted.owner.clone(), plan: wanted.plan.clone(), progress: Arc::clone(progress) };
+        let pending = Pending {
+            owner: wanted.owner.clone(),
+            plan: wanted.plan.clone(),
+            progress: Arc::clone(progress),
+            unreachable: RefCell::default(),
+        };
         let entered = Entered::new(self, pending);
         let claimed = tokio::select! {
             biased;
-            claimed = claim_locks(&wanted.plan, &self.client, progress) => claimed?,
+            claimed = claim_locks(&wanted.plan, &self.client, progress) => claimed.map_err(|error| {
+                let failure = Failure::from(error);
+                entered.pending.unreachable.replace(Some(failure.clone()).filter(|failure| failure.exit == Exit::Unreachable));
+                failure
+            })?,
             refused = self.taken_meanwhile(wanted, changed) => return Err(refused),
         };
         let (guards, slot) = match claimed {
