@@ -29,8 +29,13 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(25);
 /// Has the keeper of the process `pid` acquire the locks, and starts it if there is none. Signals have their default action: if this
 /// process ends, the keeper gives up.
 pub(crate) async fn acquire(acquire: &Acquire, pid: u32, context: &Context) -> Result<Exit, Failure> {
-    let watched = Watched::open(pid)?;
     let usage = |why| Failure::new(Exit::Usage, why);
+    // That of `release` may be one: a shell runs its last command as itself.
+    if pid == std::process::id() {
+        let why = "this is fencelock itself; name the process that needs the lock: in a shell it is $$";
+        return Err(usage(format!("--while-pid {pid}: {why}")));
+    }
+    let watched = Watched::open(pid)?;
     let owner = acquire.owner.clone().unwrap_or_default();
     let label = label_of(&owner, (pid, &watched.command), acquire.label.as_deref()).map_err(usage)?;
     let plan = Plan::of_keeper(acquire, &label).map_err(usage)?;
@@ -133,7 +138,7 @@ pub(crate) async fn release_all(release: &Release, pid: u32, context: &Context) 
     let client = context.connect_to_wait().await?;
     let (backend, process) = (context.identity(&client)?, watched.as_ancestor()?);
     let Some(mut keeper) = Peer::connect(&address(&backend, &process.fingerprint)).await? else {
-        let Some(keeper) = unreachable_keeper(&[process]) else { return Ok(Vec::new()) };
+        let Some(keeper) = unreachable_keeper(&process) else { return Ok(Vec::new()) };
         let why = format!(
             "the process that keeps locks for process {pid} ({keeper}) cannot be asked from here, it is in another network \
              namespace: nothing was released"

@@ -34,7 +34,7 @@ pub(crate) use front::{acquire, release_all};
 #[cfg(target_os = "linux")]
 pub(crate) use process::run;
 #[cfg(target_os = "linux")]
-pub(crate) use socket::{ask, exist, holds};
+pub(crate) use socket::{ask, exist, holds, named};
 
 use crate::failure::Failure;
 use crate::plan::Plan;
@@ -227,9 +227,13 @@ mod elsewhere {
     pub(crate) async fn holds(_: &str) -> Vec<Kept> {
         Vec::new()
     }
+
+    pub(crate) fn named(_: &Owner) -> Option<(i32, i32)> {
+        None
+    }
 }
 #[cfg(not(target_os = "linux"))]
-pub(crate) use elsewhere::{acquire, ask, exist, held_above, holds, release_all, run};
+pub(crate) use elsewhere::{acquire, ask, exist, held_above, holds, named, release_all, run};
 
 #[cfg(test)]
 mod tests {

@@ -159,6 +159,33 @@ fn a_session_that_cleans_up_after_its_time_can_release_its_lock() {
 }
 
 #[test]
+fn a_session_does_not_wait_for_its_lock_under_another_name_of_the_backend() {
+    let Some(backend) = TestBackend::redis() else { return };
+    let other = backend.url().replace("127.0.0.1", "localhost");
+    for waits in ["acquire k --while-pid $$", "run k -- true", "wait k"] {
+        let script = format!(
+            "f={BINARY}; $f acquire k --while-pid $$ > /dev/null || exit; FENCELOCK_URL={other} $f {waits}; exit $?"
+        );
+        let output = shell(&backend, &script).end();
+        assert!(
+            output.status == 69 && output.stderr.contains("another URL for this backend"),
+            "{waits}: {}",
+            output.stderr
+        );
+        wait_until_free(&backend, "k");
+    }
+}
+
+#[test]
+fn the_last_command_of_a_shell_releases_the_locks_of_it() {
+    let backend = TestBackend::files();
+    // A shell may do the same with a last command by itself.
+    let script = format!("f={BINARY}; $f acquire k --while-pid $$ > /dev/null; exec $f release --all --while-pid $$");
+    let output = shell(&backend, &script).end();
+    assert_eq!((output.status, &*output.stdout), (0, "k: released\n"), "{}", output.stderr);
+}
+
+#[test]
 fn a_session_finds_its_locks_where_nothing_can_be_written() {
     let test = "a_session_finds_its_locks_where_nothing_can_be_written";
     let Some(backend) = TestBackend::redis().filter(|_| has_namespaces(test)) else { return };
@@ -313,14 +340,22 @@ fn who_cannot_reach_a_keeper_is_told_that_the_lock_is_held_and_what_ends_it() {
 }
 
 #[test]
-fn a_label_that_looks_like_that_of_a_keeper_points_at_no_process_of_another_user() {
-    let test = "a_label_that_looks_like_that_of_a_keeper_points_at_no_process_of_another_user";
+fn a_label_that_looks_like_that_of_a_keeper_points_at_no_process() {
+    let test = "a_label_that_looks_like_that_of_a_keeper_points_at_no_process";
     let Some(directory) = OpenDirectory::for_others(test) else { return };
     let script = "exec ./fencelock run --label 'while 1 init' k -- \
                   sh -c './fencelock break k --yes; ./fencelock release k --holder $FENCELOCK_HOLDER; echo $?'";
-    let (_, stdout, stderr) = directory.shell(64324, "", script);
-    let said: Vec<_> = stderr.lines().collect();
-    assert_eq!(said.len(), 2, "{stderr}");
-    assert!(said[0].contains("the kernel holds this lock for process ") && !stderr.contains("process 1,"), "{stderr}");
-    assert!(stdout == "64\n" && said[1].contains("is still held") && said[1].contains("only its process"), "{stderr}");
+    for user in [64324, 0] {
+        let (_, stdout, stderr) = directory.shell(user, "", script);
+        let said: Vec<_> = stderr.lines().collect();
+        assert_eq!(said.len(), 2, "{stderr}");
+        assert!(
+            said[0].contains("the kernel holds this lock for process ") && !stderr.contains("process 1,"),
+            "{stderr}"
+        );
+        assert!(
+            stdout == "64\n" && said[1].contains("is still held") && said[1].contains("only its process"),
+            "{stderr}"
+        );
+    }
 }
