@@ -42,7 +42,8 @@ pub(crate) async fn acquire(acquire: &Acquire, pid: u32, context: &Context) -> R
     let client = context.connect_to_wait().await?;
     let backend = check_all(&plan, &client, context).await?;
     let draws = context.report.draws_progress();
-    let wanted = Wanted { owner, plan, label: acquire.label.clone(), report: context.report, draws };
+    let (label, options) = (acquire.label.clone(), context.options()?);
+    let wanted = Wanted { owner, options, plan, label, report: context.report, draws };
     let done = ask(&wanted, &watched, &backend, &client).await;
     let _ = client.close(LEAVING).await;
     done.map(|()| Exit::Success)

@@ -64,6 +64,8 @@ pub(crate) enum Request {
 pub(crate) struct Wanted {
     /// Whose locks they are, among those of one process. Empty if only the process counts.
     pub(crate) owner: String,
+    /// Of the URL.
+    pub(crate) options: String,
     pub(crate) plan: Plan,
     /// As the user gave it. That of the plan also names the owner.
     pub(crate) label: Option<String>,

@@ -107,7 +107,7 @@ async fn begin(watched: Watched, context: &Context) -> Result<Option<Keeper>, Fa
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Ok(None),
         Err(error) => return Err(Failure::system("open a socket for the requests of this session", error)),
     };
-    let session = Rc::new(Session::new(watched, client.clone()));
+    let session = Rc::new(Session::new(watched, client.clone(), context.options()?));
     Ok(Some(Keeper { session, client, listener, end }))
 }
 

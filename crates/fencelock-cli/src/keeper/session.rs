@@ -26,6 +26,8 @@ const LOOK: Duration = Duration::from_millis(200);
 pub(super) struct Session {
     pub(super) watched: Watched,
     client: Client,
+    /// Of the URL of this client.
+    options: String,
     /// Also those that are lost: they are shown until the process ends.
     holds: RefCell<Vec<Rc<Hold>>>,
     /// Requests that wait for their locks.
@@ -78,9 +80,9 @@ enum Turn {
 }
 
 impl Session {
-    pub(super) fn new(watched: Watched, client: Client) -> Self {
+    pub(super) fn new(watched: Watched, client: Client, options: String) -> Self {
         let (changed, ended) = (watch::Sender::new(()), watch::Sender::new(false));
-        Self { watched, client, holds: RefCell::default(), pending: RefCell::default(), changed, ended }
+        Self { watched, client, options, holds: RefCell::default(), pending: RefCell::default(), changed, ended }
     }
 
     /// The process has ended: nobody needs the locks any more.
@@ -109,6 +111,17 @@ impl Session {
     }
 
     async fn acquire_in_turn(self: &Rc<Self>, wanted: &Wanted, progress: &Arc<Progress>) -> Result<Grant, Failure> {
+        // They may say what a lock is worth, such as acks=1.
+        if wanted.options != self.options {
+            let shown = |options: &str| if options.is_empty() { "none".to_owned() } else { options.to_owned() };
+            let (theirs, here) = (shown(&self.options), shown(&wanted.options));
+            let why = format!(
+                "the locks of process {} ({}) are kept with other options of the URL: {theirs}, and here {here}; give the same to all \
+                 scripts of a session",
+                self.watched.pid, self.watched.command
+            );
+            return Err(Failure::new(Exit::Usage, why));
+        }
         let mut changed = self.changed.subscribe();
         loop {
             changed.mark_unchanged();

@@ -177,6 +177,17 @@ fn a_session_does_not_wait_for_its_lock_under_another_name_of_the_backend() {
 }
 
 #[test]
+fn a_lock_is_not_kept_with_other_options_than_its_request_gives() {
+    let Some(backend) = TestBackend::redis() else { return };
+    let session = Session::start();
+    let holder = session.holder(&backend, "k");
+    let with = |options: &str| session.acquire(&backend, &format!("-w 5 k --url {}&{options}", backend.url())).output();
+    let output = with("acks=1");
+    assert!(output.status == 64 && output.stderr.contains("here acks=1&timeout=5000"), "{}", output.stderr);
+    assert_eq!(with("").stdout, format!("{holder}\n"));
+}
+
+#[test]
 fn the_last_command_of_a_shell_releases_the_locks_of_it() {
     let backend = TestBackend::files();
     // A shell may do the same with a last command by itself.
