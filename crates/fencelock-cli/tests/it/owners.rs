@@ -6,7 +6,8 @@ use crate::running::{is_alive, send, wait_until};
 use crate::test::{BINARY, Test, shell};
 use serde_json::Value;
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 #[test]
 fn a_name_of_a_process_is_an_owner_of_its_own() {
