@@ -72,6 +72,14 @@ impl Context {
         }
     }
 
+    /// What the URL says beside the address, in one order.
+    pub(crate) fn options(&self) -> Result<String, Failure> {
+        let url = self.url()?;
+        let mut options: Vec<_> = url.split(['?', '&']).skip(1).filter(|option| !option.is_empty()).collect();
+        options.sort_unstable();
+        Ok(options.join("&"))
+    }
+
     /// The settings. A file that cannot be used is an error of every command that needs a backend.
     pub(crate) fn settings(&self) -> Result<&Settings, Failure> {
         self.settings.as_ref().map_err(Clone::clone)

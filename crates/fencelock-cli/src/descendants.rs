@@ -158,7 +158,7 @@ impl Descendants {
 
 impl Process {
     fn read(pid: Pid) -> Option<Self> {
-        parse(pid, &fs::read_to_string(format!("/proc/{}/stat", raw(pid))).ok()?)
+        parse(pid, &read_lossy(format!("/proc/{}/stat", raw(pid)))?)
     }
 
     /// A process that the kernel lists but `/proc` does not show to this user (`hidepid=`).
@@ -199,9 +199,14 @@ impl Process {
     }
 }
 
+/// A file of the kernel. A process gives itself, and its sockets, any name, also one that is not UTF-8.
+pub(crate) fn read_lossy(path: impl AsRef<Path>) -> Option<String> {
+    Some(String::from_utf8_lossy(&fs::read(path).ok()?).into_owned())
+}
+
 /// The real user of a process; `None` if the system hides it.
 pub(crate) fn user_of(pid: i32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let status = read_lossy(format!("/proc/{pid}/status"))?;
     status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_whitespace().next()?.parse().ok())
 }
 

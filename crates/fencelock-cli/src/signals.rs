@@ -1,3 +1,4 @@
+use crate::descendants::read_lossy;
 use crate::terminal::{has_job_control, stop_self};
 use rustix::process::Signal;
 use std::future::poll_fn;
@@ -95,7 +96,7 @@ fn contains(set: u64, signal: Signal) -> bool {
 /// The set of ignored signals, as bits from signal 1 upwards. The system call for the disposition of a signal needs raw pointers;
 /// reading `/proc` does not. On other systems, no signal counts as ignored.
 fn ignored() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = read_lossy("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
 }

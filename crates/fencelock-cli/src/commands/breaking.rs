@@ -95,8 +95,7 @@ pub(super) async fn end_own(client: &Client, backend: &str, seen: &Holding) -> R
 /// write such a label, so the process that it names must belong to the user of the keeper.
 pub(super) fn out_of_reach(hold: &HolderInfo) -> Option<String> {
     let Occupant::Holder(Holder { owner, .. }) = &hold.occupant else { return None };
-    let user_of = |pid: u32| pid.try_into().ok().and_then(user_of);
-    let (keeper, watched) = (owner.pid()?, keeper::watched_by(owner)?);
+    let (keeper, watched) = keeper::named(owner)?;
     let user = user_of(keeper).filter(|_| hold.alive == Some(Liveness::Process))?;
     if user != 0 && user_of(watched) != Some(user) {
         return None;

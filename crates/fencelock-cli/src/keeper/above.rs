@@ -1,6 +1,6 @@
 //! Locks that are kept for a process that a command runs under: to wait for them would be in vain.
 
-use super::socket::{Peer, address, named, others_have_keepers, sessions, unreachable_keeper};
+use super::socket::{Peer, address, has_other_keeper, named, others_have_keepers, sessions};
 use super::{Awaited, Kept};
 use crate::descendants::{Ancestor, ancestors};
 use crate::exit::Exit;
@@ -38,10 +38,10 @@ pub(super) async fn held_above_but(
         let mut above = ancestors();
         above.extend(own.map(|(process, _)| process.clone()));
         let mut asked: Vec<_> = own.and_then(|(_, keeper)| keeper).into_iter().collect();
-        let (holds, silent) = ask_above(&above, own.map(|(process, _)| process), backend, &mut asked).await;
+        let holds = ask_above(&above, own.map(|(process, _)| process), backend, &mut asked).await;
         let mut refused = in_vain(&holds, awaited, owner);
         // A request may cost money.
-        if refused.is_none() && (silent || others_have_keepers() || unreachable_keeper(&above).is_some()) {
+        if refused.is_none() && (others_have_keepers() || has_other_keeper(&above, &asked)) {
             refused = unasked(&above, &asked, awaited, client).await;
         }
         if let Some(why) = refused {
@@ -50,32 +50,20 @@ pub(super) async fn held_above_but(
     }
 }
 
-/// What is kept for these processes, the keepers that said so, and whether one did not answer.
-async fn ask_above(
-    above: &[Ancestor],
-    own: Option<&Ancestor>,
-    backend: &str,
-    asked: &mut Vec<i32>,
-) -> (Vec<Kept>, bool) {
-    let (mut holds, mut silent) = (Vec::new(), false);
+/// What is kept for these processes, and the keepers that said so.
+async fn ask_above(above: &[Ancestor], own: Option<&Ancestor>, backend: &str, asked: &mut Vec<i32>) -> Vec<Kept> {
+    let mut holds = Vec::new();
     for session in sessions(backend) {
         if own.is_some_and(|own| own.fingerprint == session) || above.iter().all(|one| one.fingerprint != session) {
             continue;
         }
-        match Peer::connect(&address(backend, &session)).await {
-            // It has ended.
-            Ok(None) => {}
-            Err(_) => silent = true,
-            Ok(Some(mut keeper)) => match keeper.holds().await {
-                None => silent = true,
-                Some(kept) => {
-                    holds.extend(kept.into_iter().filter(|kept| kept.lost.is_none()));
-                    asked.extend(keeper.pid);
-                }
-            },
+        let Ok(Some(mut keeper)) = Peer::connect(&address(backend, &session)).await else { continue };
+        if let Some(kept) = keeper.holds().await {
+            holds.extend(kept.into_iter().filter(|kept| kept.lost.is_none()));
+            asked.extend(keeper.pid);
         }
     }
-    (holds, silent)
+    holds
 }
 
 /// Another owner releases its locks when its turn ends, so a request that names its own owner waits for them.
@@ -119,8 +107,8 @@ pub(super) fn conflict<'a>(holds: &[&'a Kept], awaited: Awaited<'a>) -> Option<(
     })
 }
 
-/// What the record of a lock says of a keeper that could not be asked: it is of another user or in another network namespace, or does
-/// not answer. Without an answer of the backend nothing is refused.
+/// What the record of a lock says of a keeper that could not be asked: it is of another user or in another network namespace, does not
+/// answer, or has another URL for this backend. Without an answer of the backend nothing is refused.
 async fn unasked(above: &[Ancestor], asked: &[i32], awaited: Awaited<'_>, client: &Client) -> Option<Failure> {
     let one = |key: String| async move {
         let found = client.inspect(&key).await.ok().flatten()?;
@@ -159,8 +147,8 @@ async fn unasked(above: &[Ancestor], asked: &[i32], awaited: Awaited<'_>, client
     let (keeper, _, owner) = found.iter().find(|(_, one, _)| std::ptr::eq(one, kept))?;
     let why = format!(
         "{key} is held by {owner}, for a process that this program runs under ({}), and that keeper ({keeper}) cannot be asked: it is \
-         stopped, of another user, or in another network namespace, so waiting may never end; ask where it was started, use another key, or \
-         --nested-ok to wait",
+         stopped, of another user, in another network namespace, or has another URL for this backend, so waiting may never end; ask \
+         where and as it was started, use another key, or --nested-ok to wait",
         kept.pid
     );
     Some(Failure::new(Exit::Unreachable, why))

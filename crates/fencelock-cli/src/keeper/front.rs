@@ -29,15 +29,21 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(25);
 /// Has the keeper of the process `pid` acquire the locks, and starts it if there is none. Signals have their default action: if this
 /// process ends, the keeper gives up.
 pub(crate) async fn acquire(acquire: &Acquire, pid: u32, context: &Context) -> Result<Exit, Failure> {
-    let watched = Watched::open(pid)?;
     let usage = |why| Failure::new(Exit::Usage, why);
+    // That of `release` may be one: a shell runs its last command as itself.
+    if pid == std::process::id() {
+        let why = "this is fencelock itself; name the process that needs the lock: in a shell it is $$";
+        return Err(usage(format!("--while-pid {pid}: {why}")));
+    }
+    let watched = Watched::open(pid)?;
     let owner = acquire.owner.clone().unwrap_or_default();
     let label = label_of(&owner, (pid, &watched.command), acquire.label.as_deref()).map_err(usage)?;
     let plan = Plan::of_keeper(acquire, &label).map_err(usage)?;
     let client = context.connect_to_wait().await?;
     let backend = check_all(&plan, &client, context).await?;
     let draws = context.report.draws_progress();
-    let wanted = Wanted { owner, plan, label: acquire.label.clone(), report: context.report, draws };
+    let (label, options) = (acquire.label.clone(), context.options()?);
+    let wanted = Wanted { owner, options, plan, label, report: context.report, draws };
     let done = ask(&wanted, &watched, &backend, &client).await;
     let _ = client.close(LEAVING).await;
     done.map(|()| Exit::Success)
@@ -67,7 +73,10 @@ async fn ask(wanted: &Wanted, watched: &Watched, backend: &str, client: &Client)
             None => sleep(BETWEEN_TRIES).await,
         }
     }
-    let why = "the process that keeps the locks of this session was killed each time before it answered";
+    let why = format!(
+        "the process that keeps the locks of this session has ended each time before it answered: it was killed, or another \
+         process has taken its address (@{address})"
+    );
     Err(Failure::new(Exit::System, why))
 }
 
@@ -130,7 +139,7 @@ pub(crate) async fn release_all(release: &Release, pid: u32, context: &Context) 
     let client = context.connect_to_wait().await?;
     let (backend, process) = (context.identity(&client)?, watched.as_ancestor()?);
     let Some(mut keeper) = Peer::connect(&address(&backend, &process.fingerprint)).await? else {
-        let Some(keeper) = unreachable_keeper(&[process]) else { return Ok(Vec::new()) };
+        let Some(keeper) = unreachable_keeper(&process) else { return Ok(Vec::new()) };
         let why = format!(
             "the process that keeps locks for process {pid} ({keeper}) cannot be asked from here, it is in another network \
              namespace: nothing was released"

@@ -73,9 +73,9 @@ impl Hold {
         self.keys.iter().zip(&self.holders).any(|(held, of)| held == key && *of == holder)
     }
 
-    /// Not if that is doubtful.
+    /// Not if that is doubtful, or about to end.
     pub(super) fn is_held(&self) -> bool {
-        self.held.is_held()
+        self.held.is_held() && self.lost.borrow().is_none()
     }
 
     pub(super) fn order(&self, order: Order) {
@@ -128,12 +128,14 @@ impl Hold {
                         self.lose(why, watched);
                     }
                     Due::MaxHold => {
-                        self.lose(format!("--max-hold {} is reached", Span(self.plan.rules.max_hold.unwrap_or_default())), watched);
-                        if self.signalled.get() {
-                            // It may clean up before others get the lock.
-                            let _ = timeout(self.plan.rules.grace, session.ended()).await;
+                        let is_over = self.lost.borrow().is_some();
+                        if !is_over {
+                            self.lose(format!("--max-hold {} is reached", Span(self.plan.rules.max_hold.unwrap_or_default())), watched);
                         }
-                        release_quietly(guards.take()).await;
+                        // It may clean up before others get the lock.
+                        if is_over || !self.signalled.get() {
+                            release_quietly(guards.take()).await;
+                        }
                     }
                 },
                 Some(Order { breaker, reply }) = orders.recv() => {
@@ -166,7 +168,10 @@ impl Hold {
         };
         let max_hold = async {
             match self.plan.rules.max_hold {
-                Some(max) => sleep(max.saturating_sub(self.since.elapsed())).await,
+                Some(max) => {
+                    let grace = if self.lost.borrow().is_some() { self.plan.rules.grace } else { Duration::ZERO };
+                    sleep((max + grace).saturating_sub(self.since.elapsed())).await;
+                }
                 None => pending().await,
             }
         };

@@ -34,7 +34,7 @@ pub(crate) use front::{acquire, release_all};
 #[cfg(target_os = "linux")]
 pub(crate) use process::run;
 #[cfg(target_os = "linux")]
-pub(crate) use socket::{ask, exist, holds};
+pub(crate) use socket::{ask, exist, holds, named};
 
 use crate::failure::Failure;
 use crate::plan::Plan;
@@ -64,6 +64,8 @@ pub(crate) enum Request {
 pub(crate) struct Wanted {
     /// Whose locks they are, among those of one process. Empty if only the process counts.
     pub(crate) owner: String,
+    /// Of the URL.
+    pub(crate) options: String,
     pub(crate) plan: Plan,
     /// As the user gave it. That of the plan also names the owner.
     pub(crate) label: Option<String>,
@@ -227,9 +229,13 @@ mod elsewhere {
     pub(crate) async fn holds(_: &str) -> Vec<Kept> {
         Vec::new()
     }
+
+    pub(crate) fn named(_: &Owner) -> Option<(i32, i32)> {
+        None
+    }
 }
 #[cfg(not(target_os = "linux"))]
-pub(crate) use elsewhere::{acquire, ask, exist, held_above, holds, release_all, run};
+pub(crate) use elsewhere::{acquire, ask, exist, held_above, holds, named, release_all, run};
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,7 @@ use super::hold::Hold;
 use super::session::{Grant, Session};
 use super::socket::{Answer, BEAT, LINE, Peer, address, listen};
 use super::watched::{End, Watched};
-use super::{ROLE, Request, Wanted};
+use super::{ROLE, Request, Wanted, system_log};
 use crate::args::{Command, Common};
 use crate::child_socket::{Job, of_parent};
 use crate::context::{CLOSING, Context};
@@ -107,7 +107,7 @@ async fn begin(watched: Watched, context: &Context) -> Result<Option<Keeper>, Fa
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Ok(None),
         Err(error) => return Err(Failure::system("open a socket for the requests of this session", error)),
     };
-    let session = Rc::new(Session::new(watched, client.clone()));
+    let session = Rc::new(Session::new(watched, client.clone(), context.options()?));
     Ok(Some(Keeper { session, client, listener, end }))
 }
 
@@ -129,7 +129,11 @@ impl Keeper {
                     session.end();
                 }
                 peer = accept(listener.as_ref()) => drop(tasks.spawn_local(answer(Rc::clone(&session), peer))),
-                _ = tasks.join_next() => {}
+                Some(ended) = tasks.join_next() => {
+                    if let Err(bug) = ended {
+                        system_log::warn(&format!("a bug, please report it: {bug}"));
+                    }
+                }
             }
         }
         drop(listener);

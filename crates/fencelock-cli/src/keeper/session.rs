@@ -26,6 +26,8 @@ const LOOK: Duration = Duration::from_millis(200);
 pub(super) struct Session {
     pub(super) watched: Watched,
     client: Client,
+    /// Of the URL of this client.
+    options: String,
     /// Also those that are lost: they are shown until the process ends.
     holds: RefCell<Vec<Rc<Hold>>>,
     /// Requests that wait for their locks.
@@ -41,6 +43,8 @@ struct Pending {
     owner: String,
     plan: Plan,
     progress: Arc<Progress>,
+    /// The backend did not answer, so its wait has ended.
+    unreachable: RefCell<Option<Failure>>,
 }
 
 /// What a request gets.
@@ -76,9 +80,9 @@ enum Turn {
 }
 
 impl Session {
-    pub(super) fn new(watched: Watched, client: Client) -> Self {
+    pub(super) fn new(watched: Watched, client: Client, options: String) -> Self {
         let (changed, ended) = (watch::Sender::new(()), watch::Sender::new(false));
-        Self { watched, client, holds: RefCell::default(), pending: RefCell::default(), changed, ended }
+        Self { watched, client, options, holds: RefCell::default(), pending: RefCell::default(), changed, ended }
     }
 
     /// The process has ended: nobody needs the locks any more.
@@ -107,6 +111,17 @@ impl Session {
     }
 
     async fn acquire_in_turn(self: &Rc<Self>, wanted: &Wanted, progress: &Arc<Progress>) -> Result<Grant, Failure> {
+        // They may say what a lock is worth, such as acks=1.
+        if wanted.options != self.options {
+            let shown = |options: &str| if options.is_empty() { "none".to_owned() } else { options.to_owned() };
+            let (theirs, here) = (shown(&self.options), shown(&wanted.options));
+            let why = format!(
+                "the locks of process {} ({}) are kept with other options of the URL: {theirs}, and here {here}; give the same to all \
+                 scripts of a session",
+                self.watched.pid, self.watched.command
+            );
+            return Err(Failure::new(Exit::Usage, why));
+        }
         let mut changed = self.changed.subscribe();
         loop {
             changed.mark_unchanged();
@@ -128,16 +143,29 @@ impl Session {
                         _ = changed.changed() => {}
                         () = sleep(left.unwrap_or(LOOK).min(LOOK)) => {}
                     }
+                    // Its silence was theirs. With a limit, only the limit counts.
+                    let silent = first.unreachable.borrow().clone();
+                    if let Some(silent) = silent.filter(|_| left.is_none()) {
+                        return Err(silent);
+                    }
                 }
             }
         }
         check_open_files()?;
-        let pending =
-            Pending { owner: wanted.owner.clone(), plan: wanted.plan.clone(), progress: Arc::clone(progress) };
+        let pending = Pending {
+            owner: wanted.owner.clone(),
+            plan: wanted.plan.clone(),
+            progress: Arc::clone(progress),
+            unreachable: RefCell::default(),
+        };
         let entered = Entered::new(self, pending);
         let claimed = tokio::select! {
             biased;
-            claimed = claim_locks(&wanted.plan, &self.client, progress) => claimed?,
+            claimed = claim_locks(&wanted.plan, &self.client, progress) => claimed.map_err(|error| {
+                let failure = Failure::from(error);
+                entered.pending.unreachable.replace(Some(failure.clone()).filter(|failure| failure.exit == Exit::Unreachable));
+                failure
+            })?,
             refused = self.taken_meanwhile(wanted, changed) => return Err(refused),
         };
         let (guards, slot) = match claimed {

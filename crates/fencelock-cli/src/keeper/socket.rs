@@ -6,7 +6,7 @@
 //! container with the network of the host is not. From another network namespace a keeper cannot be asked: see `above`.
 
 use super::{Kept, ROLE, Request, process_of};
-use crate::descendants::{Ancestor, every_number, number_in, raw};
+use crate::descendants::{Ancestor, every_number, number_in, raw, read_lossy};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::progress::Shown;
@@ -182,7 +182,7 @@ pub(super) fn sessions(backend: &str) -> BTreeSet<String> {
 /// The addresses of all keepers of this user.
 fn sockets() -> BTreeSet<String> {
     let begin = format!("fencelock/{}/", geteuid().as_raw());
-    let all = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let all = read_lossy("/proc/net/unix").unwrap_or_default();
     let names = all.lines().filter_map(|line| line.rsplit(' ').next()?.strip_prefix('@'));
     names.filter(|name| name.starts_with(&begin)).map(str::to_owned).collect()
 }
@@ -234,7 +234,7 @@ fn is(owner: &Owner, pid: i32) -> bool {
 
 /// The keeper on this machine that a record names, and the process that it keeps locks for, as the kernel shows both: a label may
 /// contain anything, and another machine may have the same name.
-pub(super) fn named(owner: &Owner) -> Option<(i32, i32)> {
+pub(crate) fn named(owner: &Owner) -> Option<(i32, i32)> {
     let keeper = i32::try_from(owner.pid()?).ok().filter(|pid| is(owner, *pid) && is_keeper(*pid))?;
     Some((keeper, process_of_keeper(keeper).or_else(|| process_of(owner.label()?))?))
 }
@@ -257,15 +257,17 @@ fn keepers() -> impl Iterator<Item = i32> {
     every_number().into_iter().map(raw).filter(|pid| is_keeper(*pid))
 }
 
-/// A keeper of one of these processes, on any backend, that cannot be asked from here.
-pub(super) fn unreachable_keeper(processes: &[Ancestor]) -> Option<i32> {
-    let sockets = sockets();
-    let of = |process: &Ancestor| {
-        let end = format!("/{}", process.fingerprint);
-        let here = sockets.iter().filter(|name| name.ends_with(&end)).count();
-        keepers().filter(|keeper| process_of_keeper(*keeper) == Some(process.pid)).nth(here)
-    };
-    processes.iter().find_map(of)
+/// A keeper of this process, on any backend, that cannot be asked from here.
+pub(super) fn unreachable_keeper(process: &Ancestor) -> Option<i32> {
+    let end = format!("/{}", process.fingerprint);
+    let here = sockets().iter().filter(|name| name.ends_with(&end)).count();
+    keepers().filter(|keeper| process_of_keeper(*keeper) == Some(process.pid)).nth(here)
+}
+
+/// Whether one of these processes has a keeper, on any backend, that is not among these. A backend may have two names.
+pub(super) fn has_other_keeper(processes: &[Ancestor], asked: &[i32]) -> bool {
+    let watches = |keeper| processes.iter().any(|process| process_of_keeper(keeper) == Some(process.pid));
+    keepers().any(|keeper| !asked.contains(&keeper) && watches(keeper))
 }
 
 /// Whether other users have keepers here, whose processes cannot be seen.

@@ -3,7 +3,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, geteuid, getpid, getuid, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, geteuid, getuid, pidfd_open, pidfd_send_signal};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use tokio::io::Interest;
@@ -27,9 +27,6 @@ impl Watched {
         let refused = |why: &str| Failure::new(Exit::Usage, format!("--while-pid {pid}: {why}"));
         let number =
             i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(|| refused("no process has this number"))?;
-        if number == getpid() {
-            return Err(refused("this is fencelock itself; name the process that needs the lock: in a shell it is $$"));
-        }
         let descriptor = pidfd_open(number, PidfdFlags::empty()).map_err(|error| match error {
             Errno::SRCH => refused("there is no process with this number, or it has ended"),
             Errno::INVAL | Errno::NOENT => refused("this is a thread; name its process"),

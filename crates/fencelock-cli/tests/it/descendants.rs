@@ -10,10 +10,10 @@ use std::path::Path;
 use std::process::Command;
 
 /// Starts processes that have left the command's group: in a session of their own, in a group of their own, as the child
-/// of a process that has ended, and as one that ignores TERM. Then it waits.
+/// of a process that has ended, and as one that ignores TERM, whose name is not UTF-8. Then it waits.
 const SCATTER: &str = "setsid sleep 1000 & timeout 900 sleep 1000 & \
     setsid sh -c 'setsid sleep 1000 & touch orphan; exit' & \
-    setsid sh -c 'trap \"\" TERM; touch deaf; while :; do sleep 0.05; done' & \
+    setsid sh -c 'trap \"\" TERM; printf \"\\377\" > /proc/$$/comm; touch deaf; while :; do sleep 0.05; done' & \
     until [ -e deaf ] && [ -e orphan ]; do sleep 0.02; done; \
     echo ready; while :; do sleep 1000; done";
 

@@ -6,6 +6,8 @@ use crate::running::{is_alive, send, wait_until};
 use crate::test::{BINARY, Test, shell};
 use serde_json::Value;
 use std::fs;
+use std::time::Duration;
+use tokio::time::Instant;
 
 #[test]
 fn a_name_of_a_process_is_an_owner_of_its_own() {
@@ -112,6 +114,87 @@ fn one_keeper_has_all_locks_of_a_session() {
         wait_until("the end of the keeper", || (!is_alive(&keeper)).then_some(()));
         assert_eq!(Test::new(&backend, "list").output().stdout, "");
     }
+}
+
+#[test]
+fn names_that_are_not_utf_8_hide_no_lock() {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener};
+
+    // Everybody can bind such an address.
+    let name = [&std::process::id().to_le_bytes()[..], b"caf\xe9"].concat();
+    let _listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
+    let backend = TestBackend::files();
+    let script = format!(
+        "f={BINARY}; printf 'caf\\351' > /proc/$$/comm; h=$($f acquire k --while-pid $$) || exit; $f run k -- true; \
+         [ $? = 64 ] || exit 9; exec $f release k --holder $h"
+    );
+    let output = shell(&backend, &script).end();
+    assert_eq!((output.status, &*output.stdout), (0, "k: released\n"), "{}", output.stderr);
+}
+
+#[test]
+fn requests_of_an_owner_that_wait_for_a_silent_server_end_together() {
+    let backend = TestBackend::files();
+    let session = Session::start();
+    let line = "k --ttl 3s --url redis://127.0.0.1:1";
+    let begun = Instant::now();
+    let waiting: Vec<_> = (0..6).map(|_| session.acquire(&backend, line).start()).collect();
+    for waiting in waiting {
+        let output = waiting.end();
+        assert_eq!(output.status, 69, "{}", output.stderr);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(12), "one after the other: {:?}", begun.elapsed());
+}
+
+#[test]
+fn a_session_that_cleans_up_after_its_time_can_release_its_lock() {
+    let backend = TestBackend::files();
+    // Its grace period is longer than a keeper may be silent.
+    let script = format!(
+        "f={BINARY}; trap ': > told' TERM; h=$($f acquire k --while-pid $$ --max-hold 50ms --on-lost term --ttl 1h) || exit; \
+         until [ -e told ]; do sleep 0.01; done; $f acquire -n k --while-pid $$; [ $? = 75 ] || exit 9; exec $f release k --holder $h"
+    );
+    let output = shell(&backend, &script).end();
+    assert_eq!((output.status, &*output.stdout), (0, "k: released\n"), "{}", output.stderr);
+}
+
+#[test]
+fn a_session_does_not_wait_for_its_lock_under_another_name_of_the_backend() {
+    let Some(backend) = TestBackend::redis() else { return };
+    let other = backend.url().replace("127.0.0.1", "localhost");
+    for waits in ["acquire k --while-pid $$", "run k -- true", "wait k"] {
+        let script = format!(
+            "f={BINARY}; $f acquire k --while-pid $$ > /dev/null || exit; FENCELOCK_URL={other} $f {waits}; exit $?"
+        );
+        let output = shell(&backend, &script).end();
+        assert!(
+            output.status == 69 && output.stderr.contains("another URL for this backend"),
+            "{waits}: {}",
+            output.stderr
+        );
+        wait_until_free(&backend, "k");
+    }
+}
+
+#[test]
+fn a_lock_is_not_kept_with_other_options_than_its_request_gives() {
+    let Some(backend) = TestBackend::redis() else { return };
+    let session = Session::start();
+    let holder = session.holder(&backend, "k");
+    let with = |options: &str| session.acquire(&backend, &format!("-w 5 k --url {}&{options}", backend.url())).output();
+    let output = with("acks=1");
+    assert!(output.status == 64 && output.stderr.contains("here acks=1&timeout=5000"), "{}", output.stderr);
+    assert_eq!(with("").stdout, format!("{holder}\n"));
+}
+
+#[test]
+fn the_last_command_of_a_shell_releases_the_locks_of_it() {
+    let backend = TestBackend::files();
+    // A shell may do the same with a last command by itself.
+    let script = format!("f={BINARY}; $f acquire k --while-pid $$ > /dev/null; exec $f release --all --while-pid $$");
+    let output = shell(&backend, &script).end();
+    assert_eq!((output.status, &*output.stdout), (0, "k: released\n"), "{}", output.stderr);
 }
 
 #[test]
@@ -269,14 +352,22 @@ fn who_cannot_reach_a_keeper_is_told_that_the_lock_is_held_and_what_ends_it() {
 }
 
 #[test]
-fn a_label_that_looks_like_that_of_a_keeper_points_at_no_process_of_another_user() {
-    let test = "a_label_that_looks_like_that_of_a_keeper_points_at_no_process_of_another_user";
+fn a_label_that_looks_like_that_of_a_keeper_points_at_no_process() {
+    let test = "a_label_that_looks_like_that_of_a_keeper_points_at_no_process";
     let Some(directory) = OpenDirectory::for_others(test) else { return };
     let script = "exec ./fencelock run --label 'while 1 init' k -- \
                   sh -c './fencelock break k --yes; ./fencelock release k --holder $FENCELOCK_HOLDER; echo $?'";
-    let (_, stdout, stderr) = directory.shell(64324, "", script);
-    let said: Vec<_> = stderr.lines().collect();
-    assert_eq!(said.len(), 2, "{stderr}");
-    assert!(said[0].contains("the kernel holds this lock for process ") && !stderr.contains("process 1,"), "{stderr}");
-    assert!(stdout == "64\n" && said[1].contains("is still held") && said[1].contains("only its process"), "{stderr}");
+    for user in [64324, 0] {
+        let (_, stdout, stderr) = directory.shell(user, "", script);
+        let said: Vec<_> = stderr.lines().collect();
+        assert_eq!(said.len(), 2, "{stderr}");
+        assert!(
+            said[0].contains("the kernel holds this lock for process ") && !stderr.contains("process 1,"),
+            "{stderr}"
+        );
+        assert!(
+            stdout == "64\n" && said[1].contains("is still held") && said[1].contains("only its process"),
+            "{stderr}"
+        );
+    }
 }

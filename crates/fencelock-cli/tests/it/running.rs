@@ -170,8 +170,8 @@ pub(crate) fn wait_for_waiters(backend: &TestBackend, key: &str, many: u64) {
 
 /// Whether a process is alive. A zombie is not.
 pub(crate) fn is_alive(pid: &str) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    String::from_utf8_lossy(&stat).rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
 }
 
 /// Whether a process has been stopped by a signal.
