@@ -1,6 +1,7 @@
 //! What a backend consists of, what works there, and what follows from it.
 
-use crate::{Finding, Health, Level};
+use crate::{ClockOffset, Finding};
+use std::time::Duration;
 
 /// The servers of a backend, what works on each of them, the options in effect, and what follows for the locks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,7 +26,7 @@ impl BackendReport {
     /// Of a backend whose only server did not reply.
     pub fn unreachable(node: impl Into<String>, why: impl Into<String>, advice: &str) -> Self {
         let why = why.into();
-        let findings = vec![Finding::new(Level::Failure, "connection", why.clone(), advice)];
+        let findings = vec![Finding::failure("connection", why.clone(), advice)];
         Self { findings, ..Self::of_server(ServerReport::failed(node, why)) }
     }
 
@@ -35,8 +36,8 @@ impl BackendReport {
     }
 }
 
-/// One server of a backend.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One server of a backend. A quorum compares its nodes by what they report of themselves.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerReport {
     /// Its name, without secrets.
@@ -51,22 +52,20 @@ pub struct ServerReport {
     pub failure: Option<String>,
     /// Its features. Empty if it did not reply.
     pub features: Vec<Feature>,
-    /// What it reports of itself.
-    pub health: Health,
+    /// Identifies the server, independent of its address.
+    pub identity: Option<String>,
+    /// The machine that its address names.
+    pub host: Option<String>,
+    /// Its wall clock, relative to that of this process.
+    pub clock: Option<ClockOffset>,
+    /// The time since it started.
+    pub up_for: Option<Duration>,
 }
 
 impl ServerReport {
     /// A report with a name only.
     pub fn new(node: impl Into<String>) -> Self {
-        Self {
-            node: node.into(),
-            product: None,
-            version: None,
-            topology: Topology::Unknown,
-            failure: None,
-            features: Vec::new(),
-            health: Health::default(),
-        }
+        Self { node: node.into(), ..Self::default() }
     }
 
     /// A report on a server that did not reply.
@@ -76,7 +75,7 @@ impl ServerReport {
 }
 
 /// The deployment that a server belongs to, as far as it reports this.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Topology {
     /// A server of its own, with or without replicas.
@@ -90,6 +89,7 @@ pub enum Topology {
     /// A server behind a proxy, which answers in its place.
     Proxy,
     /// The server does not say.
+    #[default]
     Unknown,
 }
 

@@ -180,6 +180,15 @@ impl Unknown {
         &self.nodes
     }
 
+    /// The causes without the names of the nodes, so that they are the same on all.
+    pub fn causes(&self) -> String {
+        let each = self.nodes.iter().map(|node| match node.detail.as_str() {
+            "" => node.fault.to_string(),
+            detail => format!("{}: {detail}", node.fault),
+        });
+        each.collect::<Vec<_>>().join("; ")
+    }
+
     /// The number of confirmations and the required number, if that is the cause.
     pub fn not_replicated(&self) -> Option<(u32, u32)> {
         self.nodes.iter().find_map(|node| match node.fault {

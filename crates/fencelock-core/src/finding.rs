@@ -51,7 +51,22 @@ impl Finding {
 
     /// The finding of a trial that was not made.
     pub fn not_tried(why: impl fmt::Display, advice: impl Into<String>) -> Self {
-        Self::new(Level::Note, TRIAL, format!("not tried: {why}"), advice)
+        Self::note(TRIAL, format!("not tried: {why}"), advice)
+    }
+
+    /// A [`Level::Note`].
+    pub fn note(subject: &'static str, text: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self::new(Level::Note, subject, text, advice)
+    }
+
+    /// A [`Level::Warning`].
+    pub fn warning(subject: &'static str, text: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self::new(Level::Warning, subject, text, advice)
+    }
+
+    /// A [`Level::Failure`].
+    pub fn failure(subject: &'static str, text: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self::new(Level::Failure, subject, text, advice)
     }
 
     /// A finding with advice.

@@ -53,6 +53,7 @@ mod block;
 #[cfg(feature = "clock")]
 mod boot_clock;
 mod claim;
+mod clock_offset;
 mod connect_error;
 mod election;
 pub mod engine;
@@ -63,7 +64,6 @@ mod fence_gate;
 mod finding;
 mod hand_off;
 mod hash_slot;
-mod health;
 mod holder;
 mod holders;
 mod holding;
@@ -103,6 +103,7 @@ pub use boot_clock::BootClock;
 pub use claim::{
     Acquire, Claim, ClaimReply, Downgrade, Eviction, Intent, Occupied, Queueing, Release, Renew, Renewal, Sent,
 };
+pub use clock_offset::ClockOffset;
 pub use connect_error::ConnectError;
 pub use election::{Leader, LeaderHistory, Observation};
 pub use event::{Event, Listener};
@@ -112,7 +113,6 @@ pub use fence_gate::{FenceGate, Superseded};
 pub use finding::{Finding, Level};
 pub use hand_off::HandOffBounds;
 pub use hash_slot::{HASH_SLOTS, hash_slot, number_in_slot};
-pub use health::{ClockOffset, Health};
 pub use holder::{Holder, HolderId, Owner};
 pub use holders::{HolderInfo, Holders, Liveness};
 pub use holding::{Holding, WaiterInfo};

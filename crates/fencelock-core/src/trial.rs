@@ -1,7 +1,8 @@
 use crate::finding::TRIAL;
 use crate::{
     Acquire, Backend, BoxFuture, Claim, ClearCompletion, Completion, Downgrade, Eviction, Fault, FencingToken, Finding,
-    Holder, HolderId, Intent, Key, Level, Mode, Owner, Release, Renew, Renewal, Resize, Ttl, Unknown, WriteCompletion,
+    Holder, HolderId, Holding, Intent, Key, Mode, Owner, Release, Renew, Renewal, Resize, Ttl, Unknown,
+    WriteCompletion,
 };
 use std::fmt::Debug;
 use std::time::Duration;
@@ -11,7 +12,7 @@ const TTL: Duration = Duration::from_secs(4);
 
 /// A trial of everything that a lock does: on a key that no other client uses, and each operation of the backend once.
 ///
-/// It leaves what a released lock leaves, so the backend removes the rest.
+/// A released lock leaves something, which the backend removes.
 #[derive(Debug)]
 pub struct Trial<'a> {
     backend: &'a dyn Backend,
@@ -38,41 +39,8 @@ enum Stop {
     Occupied,
 }
 
-/// What is tried together, from a free key to a free key.
-#[derive(Debug, Clone, Copy)]
-enum Part {
-    Exclusive,
-    Queue,
-    Once,
-    Shared,
-    Permits,
-    Breaking,
-}
-
-impl Part {
-    const ALL: [Self; 6] = [Self::Exclusive, Self::Queue, Self::Once, Self::Shared, Self::Permits, Self::Breaking];
-
-    const fn feature(self) -> &'static str {
-        match self {
-            Self::Exclusive | Self::Queue => "exclusive_locks",
-            Self::Once => "once",
-            Self::Shared => "shared_locks",
-            Self::Permits => "semaphores",
-            Self::Breaking => "break",
-        }
-    }
-
-    const fn words(self) -> &'static str {
-        match self {
-            Self::Exclusive => "acquire, renew, inspect and release",
-            Self::Queue => "queue and hand-off",
-            Self::Once => "completions",
-            Self::Shared => "shared locks",
-            Self::Permits => "semaphores",
-            Self::Breaking => "break",
-        }
-    }
-}
+/// What is tried together, from a free key to a free key: its feature, what the finding says that works, and whether it is there.
+type Part<'a> = (&'static str, &'static str, bool, BoxFuture<'a, Result<(), Stop>>);
 
 impl<'a> Trial<'a> {
     /// Tries `backend` with this key and two new holder ids.
@@ -97,61 +65,50 @@ impl<'a> Trial<'a> {
         Some((named.cloned().or_else(own)?, [first, second]))
     }
 
-    /// Tries each part. `clean` removes what a part that failed has left; if it cannot, the rest is not tried, and counts as failed.
+    /// Tries each part. `clean` removes what the trial, or a part that failed, has left; if it cannot, the rest is not tried, and counts as
+    /// failed.
     pub async fn run(&self, clean: &(dyn Fn() -> BoxFuture<'a, bool> + Sync)) -> Tried {
         let mut tried = Tried::default();
-        let mut parts = Part::ALL.into_iter().filter(|part| self.has(*part));
-        while let Some(part) = parts.next() {
-            match self.part(part).await {
-                Ok(()) => tried.works.push(part.words()),
+        let mut parts = self.parts().into_iter().filter(|(_, _, is_there, _)| *is_there);
+        while let Some((feature, words, _, part)) = parts.next() {
+            match part.await {
+                Ok(()) => tried.works.push(words),
                 Err(Stop::Occupied) => {
                     tried.is_occupied = true;
                     break;
                 }
                 Err(Stop::Failed(step, cause)) => {
-                    let is_general = !cause.is_permanent();
-                    tried.failures.push((part.feature(), step, cause.clone()));
-                    if is_general || !clean().await {
+                    tried.failures.push((feature, step, cause.clone()));
+                    if !cause.is_permanent() || !clean().await {
                         // The same would happen to the rest.
-                        tried.failures.extend(parts.map(|part| (part.feature(), step, cause.clone())));
+                        tried.failures.extend(parts.map(|(feature, ..)| (feature, step, cause.clone())));
                         break;
                     }
                 }
             }
         }
+        if !tried.is_occupied {
+            clean().await;
+        }
         tried
     }
 
-    fn has(&self, part: Part) -> bool {
-        let has = self.backend.capabilities();
-        match part {
-            Part::Exclusive => true,
-            Part::Queue => has.queues,
-            Part::Once => self.backend.completions().is_some(),
-            Part::Shared => has.modes.shared,
-            Part::Permits => has.modes.permits,
-            Part::Breaking => has.evicts,
-        }
-    }
-
-    async fn part(&self, part: Part) -> Result<(), Stop> {
-        match part {
-            Part::Exclusive => self.exclusive().await,
-            Part::Queue => self.queue().await,
-            Part::Once => self.once().await,
-            Part::Shared => self.shared().await,
-            Part::Permits => self.permits().await,
-            Part::Breaking => self.breaking().await,
-        }
+    fn parts(&self) -> [Part<'_>; 6] {
+        let (has, stores) = (self.backend.capabilities(), self.backend.completions().is_some());
+        [
+            ("exclusive_locks", "acquire, renew, inspect and release", true, Box::pin(self.exclusive())),
+            ("exclusive_locks", "queue and hand-off", has.queues, Box::pin(self.queue())),
+            ("once", "completions", stores, Box::pin(self.once())),
+            ("shared_locks", "shared locks", has.modes.shared, Box::pin(self.shared())),
+            ("semaphores", "semaphores", has.modes.permits, Box::pin(self.permits())),
+            ("break", "break", has.evicts, Box::pin(self.breaking())),
+        ]
     }
 
     async fn exclusive(&self) -> Result<(), Stop> {
         self.acquire(Mode::Exclusive).await?;
         self.renew().await?;
-        let seen = self.backend.inspect(self.key).await.map_err(failed("inspect"))?;
-        if !seen.as_ref().is_some_and(|seen| seen.has(self.holders[0].id)) {
-            return Err(self.unexpected("inspect", &seen));
-        }
+        self.inspect().await?;
         self.release(0).await?;
         // The first claim of a connection may be executed in another way than the next ones.
         self.acquire(Mode::Exclusive).await?;
@@ -161,46 +118,33 @@ impl<'a> Trial<'a> {
     async fn queue(&self) -> Result<(), Stop> {
         self.acquire(Mode::Exclusive).await?;
         for intent in [Intent::Enqueue, Intent::Poll] {
-            match self.claim(1, intent, Mode::Exclusive).await.map_err(failed("wait in the queue"))? {
-                Acquire::Queued { .. } => {}
-                other => return Err(self.unexpected("wait in the queue", &other)),
-            }
+            let queued = self.claim(1, intent, Mode::Exclusive).await;
+            self.checked("wait in the queue", queued, |it| matches!(it, Acquire::Queued { .. }))?;
         }
         self.release(0).await?;
-        match self.claim(1, Intent::Poll, Mode::Exclusive).await.map_err(failed("hand over"))? {
-            Acquire::Granted { .. } => self.release(1).await,
-            other => Err(self.unexpected("hand over", &other)),
-        }
+        let granted = self.claim(1, Intent::Poll, Mode::Exclusive).await;
+        self.checked("hand over", granted, |it| matches!(it, Acquire::Granted { .. }))?;
+        self.release(1).await
     }
 
     async fn once(&self) -> Result<(), Stop> {
-        let tokens = self.acquire(Mode::Exclusive).await?;
-        let read = self.backend.read_completion(self.key).await.map_err(failed("read a completion"))?;
+        let token = self.acquire(Mode::Exclusive).await?;
+        let read = self.checked("read a completion", self.backend.read_completion(self.key).await, |_| true)?;
         let (now, owner) = (read.now_micros, self.holders[0].owner.clone());
-        let done = Completion::new(now.saturating_add(1), tokens, now, owner);
+        let done = Completion::new(now.saturating_add(1), token, now, owner);
         let written = self.backend.write_completion(self.key, &self.holders[0].id, &done).await;
-        match written.map_err(failed("store a completion"))? {
-            WriteCompletion::Written => {}
-            other @ WriteCompletion::NotHeld => return Err(self.unexpected("store a completion", &other)),
-        }
+        self.checked("store a completion", written, |it| *it == WriteCompletion::Written)?;
         self.release(0).await?;
-        match self.backend.clear_completion(self.key, &done).await.map_err(failed("remove a completion"))? {
-            ClearCompletion::Cleared => Ok(()),
-            other => Err(self.unexpected("remove a completion", &other)),
-        }
+        let cleared = self.backend.clear_completion(self.key, &done).await;
+        self.checked("remove a completion", cleared, |it| *it == ClearCompletion::Cleared).map(drop)
     }
 
     async fn shared(&self) -> Result<(), Stop> {
         self.acquire(Mode::Exclusive).await?;
-        let renewal = Renewal::new(self.key.clone(), self.holders[0].id, self.ttl);
-        match self.backend.downgrade(&renewal).await.map_err(failed("downgrade"))? {
-            Downgrade::Downgraded { .. } => {}
-            other => return Err(self.unexpected("downgrade", &other)),
-        }
-        match self.claim(1, Intent::Try, Mode::Shared).await.map_err(failed("share"))? {
-            Acquire::Granted { .. } => {}
-            other => return Err(self.unexpected("share", &other)),
-        }
+        let downgraded = self.backend.downgrade(&self.renewal()).await;
+        self.checked("downgrade", downgraded, |it| matches!(it, Downgrade::Downgraded { .. }))?;
+        let shared = self.claim(1, Intent::Try, Mode::Shared).await;
+        self.checked("share", shared, |it| matches!(it, Acquire::Granted { .. }))?;
         self.renew().await?;
         self.release(0).await?;
         self.release(1).await
@@ -209,24 +153,18 @@ impl<'a> Trial<'a> {
     async fn permits(&self) -> Result<(), Stop> {
         self.acquire(Mode::Permits { weight: 1, limit: 2 }).await?;
         self.renew().await?;
-        match self.backend.resize(self.key, 3).await.map_err(failed("resize"))? {
-            Resize::Resized(_) => self.release(0).await,
-            other => Err(self.unexpected("resize", &other)),
-        }
+        self.checked("resize", self.backend.resize(self.key, 3).await, |it| matches!(it, Resize::Resized(_)))?;
+        self.release(0).await
     }
 
     async fn breaking(&self) -> Result<(), Stop> {
         self.acquire(Mode::Exclusive).await?;
-        let seen = self.backend.inspect(self.key).await.map_err(failed("inspect"))?;
-        let Some(held) = &seen else { return Err(self.unexpected("inspect", &seen)) };
-        match self.backend.evict(held).await.map_err(failed("break"))? {
-            Eviction::Evicted => Ok(()),
-            other => Err(self.unexpected("break", &other)),
-        }
+        let Some(held) = self.inspect().await? else { return Ok(()) };
+        self.checked("break", self.backend.evict(&held).await, |it| *it == Eviction::Evicted).map(drop)
     }
 
     async fn acquire(&self, mode: Mode) -> Result<FencingToken, Stop> {
-        match self.claim(0, Intent::Try, mode).await.map_err(failed("acquire"))? {
+        match self.checked("acquire", self.claim(0, Intent::Try, mode).await, |_| true)? {
             Acquire::Granted { tokens } => Ok(tokens.last()),
             Acquire::Busy(_) => Err(Stop::Occupied),
             other => Err(self.unexpected("acquire", &other)),
@@ -238,20 +176,35 @@ impl<'a> Trial<'a> {
         self.backend.acquire(&claim).await.answer
     }
 
+    fn renewal(&self) -> Renewal {
+        Renewal::new(self.key.clone(), self.holders[0].id, self.ttl)
+    }
+
     async fn renew(&self) -> Result<(), Stop> {
-        let renewal = [Renewal::new(self.key.clone(), self.holders[0].id, self.ttl)];
-        match self.backend.renew(&renewal).await.pop() {
-            Some(Ok(Renew::Renewed { .. })) => Ok(()),
-            Some(Err(cause)) => Err(Stop::Failed("renew", cause)),
-            other => Err(self.unexpected("renew", &other)),
+        match self.backend.renew(&[self.renewal()]).await.pop() {
+            Some(answer) => self.checked("renew", answer, |it| matches!(it, Renew::Renewed { .. })).map(drop),
+            None => Err(self.unexpected("renew", &"none")),
         }
     }
 
+    async fn inspect(&self) -> Result<Option<Holding>, Stop> {
+        let has = |seen: &Option<Holding>| seen.as_ref().is_some_and(|seen| seen.has(self.holders[0].id));
+        self.checked("inspect", self.backend.inspect(self.key).await, has)
+    }
+
     async fn release(&self, holder: usize) -> Result<(), Stop> {
-        match self.backend.release(self.key, &self.holders[holder].id).await.map_err(failed("release"))? {
-            Release::Released => Ok(()),
-            other => Err(self.unexpected("release", &other)),
-        }
+        let released = self.backend.release(self.key, &self.holders[holder].id).await;
+        self.checked("release", released, |it| *it == Release::Released).map(drop)
+    }
+
+    fn checked<T: Debug>(
+        &self,
+        step: &'static str,
+        answer: Result<T, Unknown>,
+        is_expected: impl Fn(&T) -> bool,
+    ) -> Result<T, Stop> {
+        let answer = answer.map_err(|cause| Stop::Failed(step, cause))?;
+        if is_expected(&answer) { Ok(answer) } else { Err(self.unexpected(step, &answer)) }
     }
 
     fn unexpected(&self, step: &'static str, answer: &impl Debug) -> Stop {
@@ -260,23 +213,10 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// The causes without the name of the node, so that they are the same on all nodes.
-fn words(cause: &Unknown) -> String {
-    let each = cause.nodes().iter().map(|node| match node.detail.as_str() {
-        "" => node.fault.to_string(),
-        detail => format!("{}: {detail}", node.fault),
-    });
-    each.collect::<Vec<_>>().join("; ")
-}
-
-fn failed(step: &'static str) -> impl FnOnce(Unknown) -> Stop {
-    move |cause| Stop::Failed(step, cause)
-}
-
 impl Tried {
     /// The features that do not work, with the reasons.
     pub fn reasons(&self) -> impl Iterator<Item = (&'static str, String)> {
-        self.failures.iter().map(|(feature, step, cause)| (*feature, format!("cannot {step}: {}", words(cause))))
+        self.failures.iter().map(|(feature, step, cause)| (*feature, format!("cannot {step}: {}", cause.causes())))
     }
 
     /// The finding, with this advice for the first failure.
@@ -292,17 +232,10 @@ impl Tried {
         if let Some(node) = nodes.find(|node| matches!(node.fault, Fault::Moved | Fault::Quarantined)) {
             return Finding::not_tried(format!("{}: {}", node.fault, node.detail), "run doctor again");
         }
-        let mut causes: Vec<(&Unknown, Vec<&str>)> = Vec::new();
-        for (_, step, cause) in &self.failures {
-            match causes.iter_mut().find(|(known, _)| *known == cause) {
-                Some((_, steps)) if steps.contains(step) => {}
-                Some((_, steps)) => steps.push(step),
-                None => causes.push((cause, vec![step])),
-            }
-        }
-        let texts = causes.iter().map(|(cause, steps)| format!("cannot {}: {}", steps.join(", "), words(cause)));
+        let mut reasons: Vec<_> = self.reasons().map(|(_, reason)| reason).collect();
+        reasons.dedup();
         let advice = first.nodes().first().map_or("", |node| advice(node.fault));
-        Finding::new(Level::Failure, TRIAL, texts.collect::<Vec<_>>().join("; "), advice)
+        Finding::failure(TRIAL, reasons.join("; "), advice)
     }
 
     /// What to do about a failure, where nothing better is known.

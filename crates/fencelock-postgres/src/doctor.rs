@@ -58,162 +58,108 @@ async fn examine(postgres: &Postgres) -> Result<BackendReport, Unknown> {
     let before = BootClock.wall_micros();
     let rows = session.query(FIGURES, &params![TEXT link.target.quoted_schema()]).await?;
     let after = BootClock.wall_micros();
-    let figures = rows.first().ok_or_else(|| Unreadable("an empty reply".to_owned()));
-    let figures = link.read(figures.and_then(|row| Figures::read(row, before, after)))?;
-    let facts = &session.facts;
-    let mut server = ServerReport::new(postgres.name());
-    (server.product, server.version) = (Some("PostgreSQL".to_owned()), Some(figures.version.clone()));
-    server.topology = if facts.is_pooled { Topology::Proxy } else { Topology::Single };
-    let features = ["exclusive_locks", "shared_locks", "semaphores", "once", "break", "quarantine"];
-    server.features = features.map(|name| Feature::new(name, Ok(()))).into();
-    server.health.identity = Some(facts.run.clone()).filter(|run| !run.is_empty());
-    server.health.clock = Some(figures.clock);
-    server.health.up_for = Some(figures.up_for);
-    let mut report = BackendReport::of_server(server);
+    let row = rows.first().ok_or_else(|| Unreadable("an empty reply".to_owned()));
+    let mut report = BackendReport::of_server(ServerReport::new(postgres.name()));
+    report.findings =
+        link.read(row.and_then(|row| findings(&session, row, (before, after), &mut report.servers[0])))?;
     report.wire = Some(1);
     report.options = vec![
         ("schema", link.target.schema.clone()),
         ("timeout", link.target.limit.as_millis().to_string()),
         ("connections", link.target.connections.to_string()),
-        ("quarantine", if facts.span.is_zero() { "off" } else { "on" }.to_owned()),
+        ("quarantine", if session.facts.span.is_zero() { "off" } else { "on" }.to_owned()),
     ];
-    report.findings = findings(&session, facts, &figures);
     Ok(report)
 }
 
-struct Figures {
-    clock: ClockOffset,
-    up_for: Duration,
-    version: String,
-    fsync: String,
-    standby_names: String,
-    queue: f64,
-    longest_transaction: f64,
-    autovacuum: String,
-    role: String,
-    forbidden: Option<String>,
-    is_earlier: bool,
-    is_open: bool,
-}
-
-impl Figures {
-    fn read(row: &Row, before: u64, after: u64) -> Read<Self> {
-        Ok(Self {
-            clock: ClockOffset::measured(before, get::<i64>(row, 0)?.unsigned_abs(), after),
-            up_for: Duration::try_from_secs_f64(get(row, 1)?).unwrap_or_default(),
-            version: get(row, 2)?,
-            fsync: get(row, 3)?,
-            standby_names: get(row, 4)?,
-            queue: get(row, 5)?,
-            longest_transaction: get(row, 6)?,
-            autovacuum: get(row, 7)?,
-            role: get(row, 8)?,
-            forbidden: get(row, 9)?,
-            is_earlier: get(row, 10)?,
-            is_open: get(row, 11)?,
-        })
-    }
-}
-
-fn findings(session: &Session, facts: &Facts, figures: &Figures) -> Vec<Finding> {
-    let greeting = format!("{} is PostgreSQL {}", session.node, figures.version);
-    vec![
+/// One for each check. `asked`: the wall clock of this process before and after.
+fn findings(session: &Session, row: &Row, asked: (u64, u64), server: &mut ServerReport) -> Read<Vec<Finding>> {
+    let facts = &session.facts;
+    let clock = ClockOffset::measured(asked.0, get::<i64>(row, 0)?.unsigned_abs(), asked.1);
+    let (version, role): (String, String) = (get(row, 2)?, get(row, 8)?);
+    let greeting = format!("{} is PostgreSQL {version}", session.node);
+    let features = ["exclusive_locks", "shared_locks", "semaphores", "once", "break", "quarantine"];
+    server.features = features.map(|name| Feature::new(name, Ok(()))).into();
+    (server.product, server.version) = (Some("PostgreSQL".to_owned()), Some(version));
+    server.topology = if facts.is_pooled { Topology::Proxy } else { Topology::Single };
+    server.identity = Some(facts.run.clone()).filter(|run| !run.is_empty());
+    (server.clock, server.up_for) = (Some(clock), Duration::try_from_secs_f64(get(row, 1)?).ok());
+    Ok(vec![
         Finding::fine("connection", greeting),
-        rights(facts, figures),
-        schema(figures),
-        pooler(facts),
-        durability(facts, figures),
-        replication(facts, figures),
-        clock(figures.clock),
-        bloat(figures),
-        notifications(figures.queue),
-    ]
+        rights(&role, get(row, 9)?, facts),
+        match (get(row, 10)?, get(row, 11)?) {
+            (true, _) => Finding::warning("schema", EARLIER, "run `fencelock init`"),
+            (_, true) => Finding::warning("schema", OPEN, "REVOKE CREATE ON SCHEMA ... FROM PUBLIC"),
+            _ => Finding::fine("schema", "its functions are those of this version"),
+        },
+        if facts.is_pooled {
+            Finding::note("pooler", POOLED, "connect to the server itself for faster hand-offs")
+        } else {
+            Finding::fine("pooler", "none: waiters are notified")
+        },
+        durability(get::<String>(row, 3)? == "off", facts),
+        replication(&get::<String>(row, 4)?, facts),
+        of_clock(clock),
+        bloat(get(row, 6)?, get::<String>(row, 7)? == "off"),
+        notifications(get(row, 5)?),
+    ])
 }
 
-fn warning(subject: &'static str, text: impl Into<String>, remedy: &'static str) -> Finding {
-    Finding::new(Level::Warning, subject, text, remedy)
-}
+const EARLIER: &str =
+    "its functions are of an earlier version: after a switch by logical replication, waiters count as holders";
+const OPEN: &str = "every role may create objects in it, also functions that a transaction may call instead of ours";
+const POOLED: &str = "there is one, so no notification arrives: waiters ask for their hand-off";
 
-fn rights(facts: &Facts, figures: &Figures) -> Finding {
-    let role = &figures.role;
-    if let Some(forbidden) = &figures.forbidden {
+fn rights(role: &str, forbidden: Option<String>, facts: &Facts) -> Finding {
+    if let Some(forbidden) = forbidden {
         let text = format!("{role} takes no locks, because it may not call {forbidden}");
-        let remedy = "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA, unless it only looks";
-        return Finding::new(Level::Note, "rights", text, remedy);
+        return Finding::note("rights", text, "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA, unless it only looks");
     }
-    if facts.is_direct {
-        return Finding::fine("rights", format!("{role} may update the table of locks, which is the fastest way"));
-    }
-    Finding::fine("rights", format!("{role} may call the functions, and cannot change the tables by itself"))
+    let way = if facts.is_direct { "update the table, which is the fastest way" } else { "only call the functions" };
+    Finding::fine("rights", format!("{role} may {way}"))
 }
 
-fn schema(figures: &Figures) -> Finding {
-    if figures.is_earlier {
-        let text = "its functions are those of an earlier version: after a switch by logical replication, waiters count as holders";
-        return warning("schema", text, "run `fencelock init`");
-    }
-    if figures.is_open {
-        let text = "every role may create objects in it, also functions that a transaction may call instead of ours";
-        return warning("schema", text, "REVOKE CREATE ON SCHEMA ... FROM PUBLIC");
-    }
-    Finding::fine("schema", "its functions are those of this version")
-}
-
-fn pooler(facts: &Facts) -> Finding {
-    if !facts.is_pooled {
-        return Finding::fine("pooler", "none: waiters are notified");
-    }
-    let text = "there is one, so no notification arrives: waiters ask for their hand-off";
-    Finding::new(Level::Note, "pooler", text, "connect to the server itself for faster hand-offs")
-}
-
-fn durability(facts: &Facts, figures: &Figures) -> Finding {
-    if figures.fsync == "off" {
+fn durability(is_unsafe: bool, facts: &Facts) -> Finding {
+    if is_unsafe {
         let text = "fsync is off: a crash of the machine may lose locks, and let a second holder in";
-        return warning("durability", text, "set fsync = on");
+        return Finding::warning("durability", text, "set fsync = on");
     }
     let own = if facts.commit == "off" { "; synchronous_commit is off, and on for locks" } else { "" };
-    let isolation = if facts.isolation == "read committed" {
-        String::new()
-    } else {
-        format!("; transactions are {} by default, and those of locks READ COMMITTED", facts.isolation)
+    let isolation = match &*facts.isolation {
+        "read committed" => String::new(),
+        isolation => format!("; transactions are {isolation} by default, and those of locks READ COMMITTED"),
     };
     Finding::fine("durability", format!("what was granted survives a crash{own}{isolation}"))
 }
 
-fn replication(facts: &Facts, figures: &Figures) -> Finding {
+fn replication(standby_names: &str, facts: &Facts) -> Finding {
     if facts.is_async {
         let level = if facts.span.is_zero() { Level::Warning } else { Level::Note };
-        let remedy = "set synchronous_standby_names, or check fencing tokens in the transaction that writes";
-        return Finding::new(level, "replication", may_lose(facts.span), remedy);
+        let advice = "set synchronous_standby_names, or check fencing tokens in the transaction that writes";
+        return Finding::new(level, "replication", may_lose(facts.span), advice);
     }
-    if figures.standby_names.is_empty() {
-        return Finding::fine("replication", "no standby, so no failover loses a lock");
-    }
-    Finding::fine("replication", format!("commits wait for {}", figures.standby_names))
+    let waits = format!("commits wait for {standby_names}");
+    let text = if standby_names.is_empty() { "no standby, so no failover loses a lock" } else { &waits };
+    Finding::fine("replication", text)
 }
 
-fn clock(clock: ClockOffset) -> Finding {
-    let here = ClockOffset { ahead: 0, within: Duration::ZERO };
-    let apart = clock.apart_at_least(here);
-    let text =
-        format!("leases follow the wall clock of the server, which is {:+} ms from this machine", clock.ahead / 1000);
-    if apart > CLOCK_WARNS {
-        return warning("clock", text, "run NTP on both: a step of the clock of the server ends leases early");
+fn of_clock(clock: ClockOffset) -> Finding {
+    let ahead = clock.ahead / 1000;
+    let text = format!("leases follow the wall clock of the server, which is {ahead:+} ms from this machine");
+    if clock.off_at_least() > CLOCK_WARNS {
+        return Finding::warning("clock", text, "run NTP on both: a step of the clock of the server ends leases early");
     }
     Finding::fine("clock", text)
 }
 
-fn bloat(figures: &Figures) -> Finding {
-    let longest = figures.longest_transaction;
+fn bloat(longest: f64, has_no_vacuum: bool) -> Finding {
     if longest > LONG_TRANSACTION {
-        let text =
-            format!("a transaction is open for {longest:.0} s: until it ends, every lock adds a version of its row");
-        return warning("bloat", text, "end it: pg_stat_activity shows it; set idle_in_transaction_session_timeout");
+        let text = format!("a transaction is open for {longest:.0} s: until it ends, locks keep old versions of rows");
+        let advice = "end it: pg_stat_activity shows it; set idle_in_transaction_session_timeout";
+        return Finding::warning("bloat", text, advice);
     }
-    if figures.autovacuum == "off" {
-        let text = "autovacuum is off, so space of old rows is not reused in all cases";
-        return warning("bloat", text, "set autovacuum = on");
+    if has_no_vacuum {
+        return Finding::warning("bloat", "autovacuum is off: old rows may keep their space", "set autovacuum = on");
     }
     Finding::fine("bloat", "no old transaction is visible to this role that keeps old versions of rows")
 }
@@ -221,7 +167,7 @@ fn bloat(figures: &Figures) -> Finding {
 fn notifications(usage: f64) -> Finding {
     let text = format!("the queue of notifications is {:.0} % full", usage * 100.0);
     if usage > QUEUE_WARNS {
-        return warning("notifications", text, "end the transaction of a listener that does not read");
+        return Finding::warning("notifications", text, "end the transaction of a listener that does not read");
     }
     Finding::fine("notifications", text)
 }
@@ -238,9 +184,6 @@ async fn try_out(postgres: &Postgres, named: Option<&Key>) -> Vec<Finding> {
     }
     let clear = || -> BoxFuture<'_, bool> { Box::pin(clean(postgres, &key, ids)) };
     let tried = Trial::new(postgres, &key, ids).run(&clear).await;
-    if !tried.is_occupied {
-        clear().await;
-    }
     vec![tried.finding(Tried::advice)]
 }
 

@@ -294,11 +294,8 @@ impl Admin for RegisterLocks {
             let clean = || -> BoxFuture<'_, bool> { Box::pin(self.clean(&key, ids)) };
             let tried = Trial::new(self, &key, ids).run(&clean).await;
             let mut findings = vec![tried.finding(Tried::advice)];
-            if !tried.is_occupied {
-                self.clean(&key, ids).await;
-                if named.is_none() {
-                    self.register.forget(&key).await;
-                }
+            if !tried.is_occupied && named.is_none() {
+                self.register.forget(&key).await;
             }
             findings.extend(self.register.try_out().await);
             findings

@@ -21,9 +21,7 @@ pub(super) async fn doctor(wants_report: bool, trial: LockTrial, context: &Conte
         .with(context.connect_to_inspect(), async |client| {
             // First, because the other findings include what it found.
             let tried = match &trial {
-                LockTrial::None => {
-                    vec![Finding::new(Level::Note, "trial", "not tried: --read-only writes nothing", "")]
-                }
+                LockTrial::None => vec![Finding::not_tried("--read-only writes nothing", "")],
                 LockTrial::Of(key) => client.try_out(key.as_deref()).await?,
             };
             let mut backend = client.diagnose().await;
@@ -68,6 +66,7 @@ fn report(client: &Client, backend: BackendReport) -> Value {
 }
 
 fn server(server: &ServerReport) -> Value {
+    let feature = |feature: &Feature| json!({ "feature": feature.name, "works": feature.works, "reason": given(&feature.reason) });
     json!({
         "node": server.node,
         "product": server.product,
@@ -78,9 +77,8 @@ fn server(server: &ServerReport) -> Value {
     })
 }
 
-fn feature(feature: &Feature) -> Value {
-    let reason = (!feature.reason.is_empty()).then_some(&feature.reason);
-    json!({ "feature": feature.name, "works": feature.works, "reason": reason })
+fn given(text: &str) -> Option<&str> {
+    (!text.is_empty()).then_some(text)
 }
 
 /// Which locks the backend has, and which of them it refuses.
@@ -89,14 +87,12 @@ fn kinds(backend: Capabilities, stores_completions: bool) -> Vec<Finding> {
         ("exclusive locks", true, ""),
         ("shared locks (--shared)", backend.modes.shared, "use exclusive locks, or a backend that has shared ones"),
         ("semaphores (--permits)", backend.modes.permits, "use slots (--slots)"),
-        ("slots (--slots)", true, ""),
-        ("several keys", true, ""),
-        ("elections (elect)", true, ""),
+        ("slots (--slots), several keys, elections (elect)", true, ""),
         ("once per window (--once-per)", stores_completions, "use a backend that has it"),
     ];
-    let has = kinds.iter().filter(|(_, has, _)| *has).map(|(kind, ..)| *kind).collect::<Vec<_>>().join(", ");
-    let refused = kinds.iter().filter(|(_, has, _)| !has);
-    let refused = refused.map(|(kind, _, advice)| Finding::new(Level::Note, "refused", *kind, *advice));
+    let (has, refused): (Vec<_>, Vec<_>) = kinds.into_iter().partition(|(_, has, _)| *has);
+    let has = has.iter().map(|(kind, ..)| *kind).collect::<Vec<_>>().join(", ");
+    let refused = refused.into_iter().map(|(kind, _, advice)| Finding::note("refused", kind, advice));
     [Finding::fine("modes", has)].into_iter().chain(refused).collect()
 }
 
@@ -104,9 +100,14 @@ fn in_columns(findings: &[Finding], colours: bool) -> String {
     let width = findings.iter().map(|finding| plain(&finding.subject).chars().count()).max().unwrap_or(0);
     let mut text = String::new();
     for Finding { level, subject, text: seen, advice, .. } in findings {
-        let subject = plain(subject);
-        let style = if colours { style(*level) } else { Style::new() };
-        let _ = writeln!(text, "  {style}{level:<7}{style:#}  {subject:<width$}  {}", plain(seen));
+        let colour = match level {
+            Level::Fine => AnsiColor::Green,
+            Level::Note => AnsiColor::Cyan,
+            Level::Warning => AnsiColor::Yellow,
+            Level::Failure => AnsiColor::Red,
+        };
+        let style = if colours { colour.on_default() } else { Style::new() };
+        let _ = writeln!(text, "  {style}{level:<7}{style:#}  {:<width$}  {}", plain(subject), plain(seen));
         if !advice.is_empty() {
             let _ = writeln!(text, "  {:7}  {:width$}  -> {}", "", "", plain(advice));
         }
@@ -114,28 +115,10 @@ fn in_columns(findings: &[Finding], colours: bool) -> String {
     text
 }
 
-fn style(level: Level) -> Style {
-    match level {
-        Level::Fine => AnsiColor::Green.on_default(),
-        Level::Note => AnsiColor::Cyan.on_default(),
-        Level::Warning => AnsiColor::Yellow.on_default(),
-        Level::Failure => AnsiColor::Red.on_default().bold(),
-    }
-}
-
 fn described(findings: &[Finding]) -> Value {
-    findings.iter().map(describe).collect()
-}
-
-fn describe(finding: &Finding) -> Value {
-    let level = match finding.level {
-        Level::Fine => "ok",
-        Level::Note => "note",
-        Level::Warning => "warning",
-        Level::Failure => "failure",
-    };
-    let advice = (!finding.advice.is_empty()).then_some(&finding.advice);
-    json!({ "level": level, "subject": finding.subject, "text": finding.text, "advice": advice })
+    let level = |level: Level| if level == Level::Failure { "failure".to_owned() } else { level.to_string() };
+    let described = |Finding { level: found, subject, text, advice, .. }: &Finding| json!({ "level": level(*found), "subject": subject, "text": text, "advice": given(advice) });
+    findings.iter().map(described).collect()
 }
 
 #[cfg(test)]

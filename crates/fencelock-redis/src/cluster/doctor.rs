@@ -1,11 +1,9 @@
 //! Checks what the guarantees of a cluster depend on: its map, and the report of each node.
 
 use super::Cluster;
-use crate::doctor::compare::clocks;
-use crate::doctor::findings::{joined, merge};
-use crate::doctor::nodes::NodeReport;
+use crate::doctor::{NodeReport, clocks, joined, merge};
 use crate::url::hosts::{Address, shown};
-use fencelock_core::{BackendReport, Finding, HASH_SLOTS, Key, Level};
+use fencelock_core::{BackendReport, Finding, HASH_SLOTS, Key};
 use futures_util::future::join_all;
 
 /// The effect of a clock difference on a cluster.
@@ -16,7 +14,14 @@ pub(super) async fn report(cluster: &Cluster) -> BackendReport {
         let advice = "check the addresses and the nodes";
         return BackendReport::unreachable(&cluster.url.name, unknown.to_string(), advice);
     }
-    let reports = reports(cluster).await;
+    let reports = cluster.view.masters().into_iter().map(|address| async move {
+        let name = shown(&address);
+        match cluster.node(&address) {
+            Ok(node) => NodeReport::of(name, &*node).await,
+            Err(unknown) => NodeReport::silent(name.clone(), name, unknown.to_string()),
+        }
+    });
+    let reports = join_all(reports).await;
     let mut findings = vec![slots(cluster, &reports)];
     findings.extend(clocks(&reports, SKEW));
     joined(findings, reports)
@@ -39,43 +44,24 @@ pub(super) async fn try_nodes(cluster: &Cluster, key: Option<&Key>) -> Vec<Findi
 
 fn slots(cluster: &Cluster, reports: &[NodeReport]) -> Finding {
     let (masters, missing) = (cluster.view.masters(), cluster.view.unassigned());
-    let count =
-        if masters.len() == 1 { "1 master serves".to_owned() } else { format!("{} masters serve", masters.len()) };
-    let names: Vec<_> = masters.iter().map(shown).collect();
-    let names = names.join(", ");
+    let many = masters.len();
     let silent: Vec<_> = reports.iter().filter(|report| !report.answers).map(|report| &*report.name).collect();
     if !silent.is_empty() {
         let text = format!(
-            "Redis Cluster: of the {} masters of its hash slots, {} do not answer: {}; keys in their slots cannot be locked, \
-             and by default the others refuse all keys until a replica takes over",
-            masters.len(),
+            "Redis Cluster: of {many} masters, {} do not answer: {}; keys in their slots cannot be locked, and by default the others \
+             refuse all keys until a replica takes over",
             silent.len(),
             silent.join(", ")
         );
-        return Finding::new(
-            Level::Failure,
-            "cluster",
-            text,
-            "start these nodes: `redis-cli --cluster check HOST:PORT`",
-        );
+        return Finding::failure("cluster", text, "start these nodes: `redis-cli --cluster check HOST:PORT`");
     }
+    let serve = if many == 1 { "master serves" } else { "masters serve" };
+    let names = masters.iter().map(shown).collect::<Vec<_>>().join(", ");
     if missing == 0 {
-        let text = format!("Redis Cluster: {count} all {HASH_SLOTS} hash slots: {names}");
-        return Finding::fine("cluster", text);
+        return Finding::fine("cluster", format!("Redis Cluster: {many} {serve} all {HASH_SLOTS} hash slots: {names}"));
     }
-    let text =
-        format!("Redis Cluster: {count} {} of {HASH_SLOTS} hash slots: {names}", usize::from(HASH_SLOTS) - missing);
+    let served = usize::from(HASH_SLOTS) - missing;
+    let text = format!("Redis Cluster: {many} {serve} {served} of {HASH_SLOTS} hash slots: {names}");
     let advice = "keys in the other slots cannot be locked: `redis-cli --cluster check HOST:PORT`";
-    Finding::new(Level::Failure, "cluster", text, advice)
-}
-
-async fn reports(cluster: &Cluster) -> Vec<NodeReport> {
-    let reports = cluster.view.masters().into_iter().map(|address| async move {
-        let name = shown(&address);
-        match cluster.node(&address) {
-            Ok(node) => NodeReport::of(name, &*node).await,
-            Err(unknown) => NodeReport::silent(name.clone(), name, unknown.to_string()),
-        }
-    });
-    join_all(reports).await
+    Finding::failure("cluster", text, advice)
 }

@@ -15,7 +15,7 @@ use crate::{Found, Register, RegisterLocks, WriteReply, web};
 use config::Source;
 use fencelock_core::register::{Expect, Record, Settings};
 use fencelock_core::{
-    Answer, BootClock, BoxFuture, Clock, Fault, Finding, Invalid, Key, Level, Listener, Listeners, Span, Unknown,
+    Answer, BootClock, BoxFuture, Clock, Fault, Finding, Invalid, Key, Listener, Listeners, Span, Unknown,
 };
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Limited};
@@ -279,7 +279,7 @@ impl Register for Leases {
             let watch = self.open(&Method::GET, "?watch=1&timeoutSeconds=1", None).await;
             let is_denied = watch.is_ok_and(|response| response.status().as_u16() == 403);
             let why = "the role lacks it: waiters poll, and a loss is noticed at the next renewal";
-            is_denied.then(|| Finding::new(Level::Note, "watch", why, "allow it on `leases`")).into_iter().collect()
+            is_denied.then(|| Finding::note("watch", why, "allow it on `leases`")).into_iter().collect()
         })
     }
 

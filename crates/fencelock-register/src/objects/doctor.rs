@@ -55,12 +55,12 @@ impl Objects {
         }
         let mut findings = match cause {
             None => seen.findings(self.location.skew),
-            Some(cause) => vec![Finding::new(Level::Failure, "conditions", cause.to_string(), "correct what it names")],
+            Some(cause) => vec![Finding::failure("conditions", cause.to_string(), "correct what it names")],
         };
         let removed = join_all(objects.iter().map(|object| self.remove(object))).await;
         if let Some(cause) = removed.into_iter().find_map(Result::err) {
             let text = format!("the objects .fencelock-doctor-* of this trial may stay: {cause}");
-            findings.push(Finding::new(Level::Note, "trial", text, "delete them; locks need no right to delete"));
+            findings.push(Finding::note("trial", text, "delete them; locks need no right to delete"));
         }
         findings
     }
@@ -127,21 +127,17 @@ impl Objects {
                 Err(cause) => unanswered = Some(cause),
             }
         }
-        match unanswered {
+        if let Some(cause) = unanswered {
+            let is_busy = cause.nodes().iter().any(|node| matches!(node.fault, Fault::Busy | Fault::Timeout));
             // It has perhaps won.
-            Some(cause) if cause.nodes().iter().any(|node| matches!(node.fault, Fault::Busy | Fault::Timeout)) => {
-                Ok(None)
-            }
-            Some(cause) => Err(cause),
-            None if winners == 1 => {
-                seen.won += 1;
-                Ok(winner)
-            }
-            None => {
-                seen.winners = Some((what, winners));
-                Ok(None)
-            }
+            return if is_busy { Ok(None) } else { Err(cause) };
         }
+        if winners != 1 {
+            seen.winners = Some((what, winners));
+            return Ok(None);
+        }
+        seen.won += 1;
+        Ok(winner)
     }
 }
 
@@ -152,70 +148,62 @@ impl Seen {
             return vec![conditions];
         }
         let mut findings = vec![conditions, self.times(skew)];
-        findings.extend(self.clock.and_then(clock));
+        let off = self.clock.map_or(Duration::ZERO, ClockOffset::off_at_least);
+        if off > CLOCK_WARNS {
+            let text =
+                format!("the clock of this machine is {} off, and stores refuse requests at 15 minutes", Span(off));
+            findings.push(Finding::warning("clock", text, "set the clock, for example with NTP"));
+        }
         if self.slowest > SLOW {
             let text = format!("a write took {} while {CLIENTS} clients wrote at once", Span(self.slowest));
-            findings.push(Finding::new(Level::Note, "latency", text, "use a TTL of at least five times as long"));
+            findings.push(Finding::note("latency", text, "use a TTL of at least five times as long"));
         }
-        if self.has_versions {
-            let text = "the bucket keeps old versions: a lock that is held with a TTL of 30 s adds 9,000 of them a day";
-            findings.push(Finding::new(Level::Warning, "versions", text, "use a bucket without, or let them expire"));
-        }
-        if self.folds_case {
-            let text =
-                "the store takes upper and lower case for the same: of two keys that differ in it, one is always busy";
-            findings.push(Finding::new(Level::Warning, "names", text, "use another store, or keys in lower case"));
-        }
-        if self.expires {
-            let text =
-                "a lifecycle rule deletes these objects: one of less than two days ends locks under their holders";
-            findings.push(Finding::new(Level::Warning, "lifecycle", text, "leave the prefix out of the rule"));
-        }
-        if self.is_replicated {
-            let text = "the bucket is replicated: a client that uses the replica sees other locks";
-            findings.push(Finding::new(Level::Warning, "replicas", text, "name the same bucket in all clients"));
-        }
+        let versions = "the bucket keeps old versions: a lock that is held with a TTL of 30 s adds 9,000 of them a day";
+        let names =
+            "the store takes upper and lower case for the same: of two keys that differ in it, one is always busy";
+        let lifecycle =
+            "a lifecycle rule deletes these objects: one of less than two days ends locks under their holders";
+        let replicas = "the bucket is replicated: a client that uses the replica sees other locks";
+        let told = [
+            (self.has_versions, "versions", versions, "use a bucket without, or let them expire"),
+            (self.folds_case, "names", names, "use another store, or keys in lower case"),
+            (self.expires, "lifecycle", lifecycle, "leave the prefix out of the rule"),
+            (self.is_replicated, "replicas", replicas, "name the same bucket in all clients"),
+        ];
+        let told = told.into_iter().filter(|(is_told, ..)| *is_told);
+        findings.extend(told.map(|(_, subject, text, advice)| Finding::warning(subject, text, advice)));
         findings
     }
 
     fn conditions(&self) -> Finding {
-        let text = match (self.winners, self.stale) {
-            (Some((what, winners)), _) => {
-                format!("{winners} of {CLIENTS} clients {what} the same object at once: this store cannot lock")
-            }
-            (None, true) => "a read showed something else than the last write: this store cannot lock".to_owned(),
-            (None, false) if self.won == 0 => {
+        let text = match self.winners {
+            Some((what, winners)) => format!("{winners} of {CLIENTS} clients {what} the same object at once"),
+            None if self.stale => "a read showed something else than the last write".to_owned(),
+            None if self.won == 0 => {
                 let text = "the store was too busy to answer clients that wrote at once";
-                return Finding::new(Level::Warning, "conditions", text, "try again");
+                return Finding::warning("conditions", text, "try again");
             }
-            (None, false) => {
+            None => {
                 let text = format!("one of {CLIENTS} clients won each time when they wrote at once, and was read back");
                 return Finding::fine("conditions", text);
             }
         };
-        Finding::new(Level::Failure, "conditions", text, "use another store, or the bucket itself instead of a replica")
+        let advice = "use another store, or the bucket itself instead of a replica";
+        Finding::failure("conditions", text + ": this store cannot lock", advice)
     }
 
     fn times(&self, skew: Duration) -> Finding {
         let Some(apart) = self.apart.map(Duration::from_micros) else {
             let text =
                 "the store tells no times, or they are not used: a new process waits a whole TTL for a dead holder";
-            return Finding::new(Level::Note, "times", text, "");
+            return Finding::note("times", text, "");
         };
         // Both are cut off, and the answer comes after the write.
         if apart > skew + Duration::from_secs(2) {
             let text = format!("the times of an object and of the answer are {} apart", Span(apart));
-            return Finding::new(Level::Warning, "times", text, "set a greater skew= in all clients, or clock=off");
+            return Finding::warning("times", text, "set a greater skew= in all clients, or clock=off");
         }
-        Finding::fine(
-            "times",
-            format!("the clocks of the store are less than skew={} apart, as far as seen", Span(skew)),
-        )
+        let text = format!("the clocks of the store are less than skew={} apart, as far as seen", Span(skew));
+        Finding::fine("times", text)
     }
-}
-
-fn clock(clock: ClockOffset) -> Option<Finding> {
-    let apart = clock.apart_at_least(ClockOffset { ahead: 0, within: Duration::ZERO });
-    let text = format!("the clock of this machine is {} off, and stores refuse requests at 15 minutes", Span(apart));
-    (apart > CLOCK_WARNS).then(|| Finding::new(Level::Warning, "clock", text, "set the clock, for example with NTP"))
 }

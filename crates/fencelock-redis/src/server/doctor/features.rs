@@ -7,18 +7,11 @@ use crate::scripts::script;
 use crate::server::Redis;
 use crate::server::list::lists_a_page;
 use crate::url::target::Target;
-use fencelock_core::{Feature, Finding, Level, Topology, Unknown, number_in_slot};
+use fencelock_core::{Feature, Finding, Level, Topology, number_in_slot};
 use redis::{Cmd, RedisError};
 use std::sync::PoisonError;
 
 const LOCKS: &str = "exclusive_locks";
-
-/// Returns immediately for any number of replicas.
-fn no_wait() -> Cmd {
-    let mut wait = redis::cmd("WAIT");
-    wait.arg(0).arg(1);
-    wait
-}
 
 /// The script needs a key, because a proxy selects the server by key.
 pub(crate) fn time_in_a_script(redis: &Redis) -> Cmd {
@@ -36,41 +29,38 @@ pub(crate) async fn features(
     topology: Topology,
     scripts: Result<(), RedisError>,
 ) -> Vec<Feature> {
-    let scripts = scripts.map_err(|error| needs("EVALSHA and EVAL", &error));
     let locks = match topology {
         Topology::Replica => Err("it is a replica, which refuses writes".to_owned()),
-        _ => scripts,
+        _ => scripts.map_err(|error| needs("EVALSHA and EVAL", &error)),
     };
-    let time = session.send(&time_in_a_script(redis)).await.map(drop).map_err(|error| needs("TIME in scripts", &error));
-    let shared = locks.clone().and_then(|()| time.clone());
+    let tested =
+        async |command: &Cmd, name: &str| session.send(command).await.map(drop).map_err(|error| needs(name, &error));
+    let time = tested(&time_in_a_script(redis), "TIME in scripts").await;
+    let shared = locks.clone().and(time.clone());
     let limitation = |begins: &str| {
         let found = session.server_info.limitations.iter().find(|lack| lack.starts_with(begins));
         found.map_or(Ok(()), |lack| Err(lack.clone()))
     };
-    let tested =
-        async |command: Cmd, name: &str| session.send(&command).await.map(drop).map_err(|error| needs(name, &error));
     let run_id = match session.server_info.run_id.as_str() {
-        _ if topology == Topology::ClusterNode => {
-            Err("a cluster has none: each failover would stop its slots".to_owned())
-        }
-        "" => limitation("INFO")
-            .and(Err("INFO does not contain a run id, which changes when the server restarts".to_owned())),
+        _ if topology == Topology::ClusterNode => Err("a cluster has none: failovers would stop its slots".to_owned()),
+        "" => limitation("INFO").and(Err("INFO has no run id, which changes when the server restarts".to_owned())),
         _ => Ok(()),
     };
-    let all = vec![
-        Feature::new(LOCKS, locks),
-        Feature::new("shared_locks", shared.clone()),
-        Feature::new("semaphores", shared),
-        Feature::new("tokens_by_server_time", time.clone()),
-        Feature::new("wake_ups", limitation("no wake-ups")),
-        Feature::new("tracking", limitation("no client tracking")),
-        Feature::new("acks", tested(no_wait(), "WAIT").await),
-        Feature::new("quarantine", run_id.and(time)),
-        Feature::new("list", lists_a_page(redis, session).await.map_err(|cause| needs_to_list(&cause))),
+    let lists = lists_a_page(redis, session).await;
+    let all = [
+        (LOCKS, locks),
+        ("shared_locks", shared.clone()),
+        ("semaphores", shared),
+        ("tokens_by_server_time", time.clone()),
+        ("wake_ups", limitation("no wake-ups")),
+        ("tracking", limitation("no client tracking")),
+        // It returns immediately for any number of replicas.
+        ("acks", tested(redis::cmd("WAIT").arg(0).arg(1), "WAIT").await),
+        ("quarantine", run_id.and(time)),
+        ("list", lists.map_err(|cause| format!("it needs SCAN, and its keys: {}", cause.causes()))),
     ];
-    let tried = |feature: Feature| match redis.link.failure(feature.name).filter(|_| feature.works) {
-        Some(reason) => Feature::new(feature.name, Err(reason)),
-        None => feature,
+    let tried = |(name, works): (_, Result<(), String>)| {
+        Feature::new(name, works.and_then(|()| redis.link.failure(name).map_or(Ok(()), Err)))
     };
     all.into_iter().map(tried).collect()
 }
@@ -100,36 +90,18 @@ fn needs(what: &str, error: &RedisError) -> String {
     format!("it needs {what}: {}", words(error))
 }
 
-fn needs_to_list(cause: &Unknown) -> String {
-    let detail = cause.nodes().first().map_or("", |node| node.detail.as_str());
-    format!("it needs SCAN, and the keys that it finds: {detail}")
-}
-
-/// Features that have a separate finding, which contains the reason.
-const EXPLAINED: [&str; 2] = ["wake_ups", "tracking"];
-
 /// One human-readable line.
 pub(crate) fn finding(features: &[Feature]) -> Finding {
-    let title = |feature: &Feature| feature.name.replace('_', " ");
-    let here: Vec<_> = features.iter().filter(|feature| feature.works).map(title).collect();
-    let lacking: Vec<_> = features.iter().filter(|feature| !feature.works).collect();
-    let here = if here.is_empty() { "nothing".to_owned() } else { here.join(", ") };
+    let title = |feature: &&Feature| feature.name.replace('_', " ");
+    let titles = |features: &[&Feature]| features.iter().map(title).collect::<Vec<_>>().join(", ");
+    let (here, lacking): (Vec<_>, Vec<_>) = features.iter().partition(|feature| feature.works);
     if lacking.is_empty() {
-        return Finding::fine("features", format!("all work: {here}"));
+        return Finding::fine("features", format!("all work: {}", titles(&here)));
     }
-    let mut groups: Vec<(&str, Vec<String>)> = Vec::new();
-    for feature in &lacking {
-        let reason = if EXPLAINED.contains(&feature.name) { "" } else { feature.reason.as_str() };
-        match groups.iter_mut().find(|(known, _)| *known == reason) {
-            Some((_, names)) => names.push(title(feature)),
-            None => groups.push((reason, vec![title(feature)])),
-        }
-    }
-    let shown = groups.iter().map(|(reason, names)| match *reason {
-        "" => names.join(", "),
-        reason => format!("{} ({reason})", names.join(", ")),
-    });
-    let text = format!("work: {here}. Do not work: {}", shown.collect::<Vec<_>>().join(", "));
+    let groups = lacking.chunk_by(|one, next| one.reason == next.reason);
+    let groups: Vec<_> = groups.map(|group| format!("{} ({})", titles(group), group[0].reason)).collect();
+    let here = if here.is_empty() { "nothing".to_owned() } else { titles(&here) };
+    let text = format!("work: {here}. Do not work: {}", groups.join(", "));
     let level = match lacking.iter().find(|feature| feature.name == LOCKS) {
         // Another key may work.
         Some(feature) if is_about_a_key(&feature.reason) => Level::Warning,

@@ -3,36 +3,33 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `features`, `health`, `product`, `topology`, `separation`, `scan` | what the server is, does and stores |
-//! | `sentinels` | what its sentinels say |
+//! | `info` | what the server tells of itself |
+//! | `features`, `scan` | what it does, and what is stored there |
 //! | `trial` | tries what a lock does, and takes it back |
 
 mod features;
-mod health;
-mod product;
+mod info;
 mod scan;
-mod sentinels;
-mod separation;
-mod topology;
 pub(super) mod trial;
 
 use super::Redis;
 use crate::connection::fault::{fault_of, is_about_a_key, words};
 use crate::connection::session::Session;
+use crate::doctor::CLOCK_FINE;
 use crate::scripts::quarantine::{MarkerState, NOT_BEGUN, Quarantine, shown};
 use crate::scripts::wire::WIRE;
+use crate::sentinel::Mastership;
 use crate::url::acks::Acks;
+use crate::url::hosts;
 use crate::url::target::Target;
 use fencelock_core::{
-    BackendReport, BootClock, Clock, Fault, Finding, Health, Level, ServerReport, Topology, Ttl, Unknown,
+    BackendReport, BootClock, Clock, ClockOffset, Fault, Feature, Finding, Level, ServerReport, Span, Topology, Ttl,
+    Unknown, votes_for,
 };
-use product::Product;
+use info::Info;
 use redis::RedisError;
 use std::collections::HashMap;
 use std::time::Duration;
-
-/// The allowed difference of the server's clock: the fence is limited to a second around it.
-const CLOCK_FINE: Duration = Duration::from_millis(500);
 
 pub(crate) async fn diagnose(redis: &Redis) -> BackendReport {
     let mut server = ServerReport::new(redis.link.node());
@@ -40,21 +37,13 @@ pub(crate) async fn diagnose(redis: &Redis) -> BackendReport {
         Ok(session) => findings(redis, &session, &mut server).await,
         Err(unknown) => {
             server.failure = Some(unknown.to_string());
-            vec![away(&unknown)]
+            let advice = unknown.nodes().first().map_or("", |node| trial::advice(node.fault));
+            vec![Finding::failure("connection", unknown.to_string(), advice)]
         }
     };
     let mut report = BackendReport::of_server(server);
     (report.findings, report.options, report.wire) = (findings, options(&redis.link.target), WIRE.parse().ok());
     report
-}
-
-/// All fields of `INFO`; none if it is refused.
-async fn everything(session: &Session) -> HashMap<String, String> {
-    let info = session.send(redis::cmd("INFO").arg("everything")).await;
-    info.map_or_else(
-        |_| HashMap::new(),
-        |info| health::fields(&redis::from_redis_value::<String>(info).unwrap_or_default()),
-    )
 }
 
 /// The options of the URL and their defaults. Files of passwords, certificates and keys are not named.
@@ -78,133 +67,145 @@ fn options(target: &Target) -> Vec<(&'static str, String)> {
     options
 }
 
-fn away(unknown: &Unknown) -> Finding {
-    let advice = match unknown.nodes().first().map(|node| node.fault) {
-        Some(Fault::Denied) => "check the user and the password, and the rights of this user",
-        Some(Fault::Timeout | Fault::Unreachable) => "check the address, that the server runs, and the network to it",
-        Some(Fault::Loading) => "wait until the server has loaded its data",
-        Some(Fault::Unsupported | Fault::Misconfigured) => "check the URL",
-        _ => "check the address, the server and the credentials",
-    };
-    Finding::new(Level::Failure, "connection", unknown.to_string(), advice)
-}
-
+/// One for each check.
 async fn findings(redis: &Redis, session: &Session, server: &mut ServerReport) -> Vec<Finding> {
-    let info = everything(session).await;
-    let product = Product::of(&info, &session.server_info.version);
-    let topology = topology::topology(session, &info);
-    let mut findings = vec![connection(redis, session, &info, &product, topology).await];
-    findings.extend(topology::diagnose(topology, &info));
-    if let Some(mastership) = &session.mastership {
-        findings.extend(sentinels::diagnose(mastership).await);
+    let (info, target) = (Info::of(session).await, &redis.link.target);
+    let (product, version, described) = info.product(&session.server_info.version);
+    (server.product, server.version) = (product.map(str::to_owned), version);
+    server.topology = info.topology(session);
+    server.identity = Some(session.server_info.run_id.clone()).filter(|run_id| !run_id.is_empty());
+    server.host = Some(target.host().to_lowercase()).filter(|host| !host.is_empty());
+    server.up_for = info.number("uptime_in_seconds").map(Duration::from_secs);
+    let mut findings = vec![connection(session, server, &described).await];
+    if server.topology == Topology::Proxy {
+        findings.push(Finding::note(
+            "proxy",
+            "a proxy that sends the requests for one key to another server, as one that ejects servers, lets two clients hold one lock",
+            "disable the ejection of servers in the proxy, or connect to the server directly",
+        ));
     }
-    findings.extend(quarantine(redis, session).await);
+    if info.has_peers() {
+        let text = "another server accepts writes of the same keys, and grants locks: two clients can hold one lock";
+        findings.push(Finding::failure("active-active", text, "use a server that is the only one to accept writes"));
+    }
+    if let Some(mastership) = &session.mastership {
+        findings.extend(sentinels(mastership).await);
+    }
+    findings.extend(match redis.quarantine() {
+        Some(guard) => Some(quarantine(guard, redis.link.inspect_marker(session, guard).await)),
+        None => later_marker(redis, session).await,
+    });
     let tested = features::scripts(redis, session).await;
     findings.push(scripts(tested.as_ref().err()));
-    (server.product, server.version, server.topology) = (product.name.map(str::to_owned), product.version, topology);
-    server.features = features::features(redis, session, topology, tested).await;
+    server.features = features::features(redis, session, server.topology, tested).await;
     findings.push(features::finding(&server.features));
     findings.push(scan::diagnose(redis, session).await);
-    findings.push(wake_ups(redis, session));
-    findings.push(tracking(session));
-    findings.extend(separation::diagnose(redis, session));
-    server.health = health::of(redis, session, &info).await;
-    findings.push(clock(&server.health));
-    if info.is_empty() {
-        findings.push(Finding::new(
-            Level::Warning,
-            "server",
-            "INFO is refused, so eviction, persistence and replicas cannot be checked",
-            "allow INFO to this user, or check these manually",
-        ));
+    findings.extend(pushes(session, &server.features));
+    findings.extend(tenants(target, &session.server_info.version));
+    server.clock = info::clock(redis, session).await;
+    findings.push(clock(server.clock));
+    if info.is_refused() {
+        let text = "INFO is refused, so eviction, persistence and replicas cannot be checked";
+        findings.push(Finding::warning("server", text, "allow INFO to this user, or check these manually"));
         return findings;
     }
-    findings.push(eviction(&info));
-    findings.push(memory(&info));
+    findings.extend([eviction(&info), memory(&info)]);
     findings.extend(writes(session, &info).await);
-    findings.push(persistence(&info, redis.quarantine(), redis.link.target.cluster.is_some()));
-    findings.extend(replication(
-        &info,
-        redis.link.target.acks,
-        redis.quarantine().is_some_and(|quarantine| !quarantine.trust),
-    ));
+    findings.extend([persistence(&info, redis), replication(&info, target.acks, is_guarded(redis))]);
     findings
 }
 
-async fn connection(
-    redis: &Redis,
-    session: &Session,
-    info: &HashMap<String, String>,
-    product: &Product,
-    topology: Topology,
-) -> Finding {
-    let sent = BootClock.now();
-    let answer = session.send(&redis::cmd("PING")).await;
-    let took = BootClock.now().since(sent);
-    match answer {
-        Ok(_) => Finding::fine(
-            "connection",
-            format!(
-                "{} is {product}, {}, {} ms away, protocol {}, up for {}",
-                redis.link.node(),
-                topology::words(topology),
-                format_millis(took),
-                if session.server_info.resp3 { "RESP3" } else { "RESP2" },
-                uptime(info)
-            ),
-        ),
-        Err(error) => Finding::new(Level::Failure, "connection", error.to_string(), "check the server"),
-    }
+/// Whether a quarantine follows a loss of data.
+fn is_guarded(redis: &Redis) -> bool {
+    redis.quarantine().is_some_and(|quarantine| !quarantine.trust)
 }
 
-async fn quarantine(redis: &Redis, session: &Session) -> Option<Finding> {
-    let Some(quarantine) = redis.quarantine() else { return later_marker(redis, session).await };
+async fn connection(session: &Session, server: &ServerReport, product: &str) -> Finding {
+    let sent = BootClock.now();
+    if let Err(error) = session.send(&redis::cmd("PING")).await {
+        return Finding::failure("connection", error.to_string(), "check the server");
+    }
+    let topology = match server.topology {
+        Topology::Single => "a single server",
+        Topology::Replica => "a replica",
+        Topology::SentinelMaster => "the master of its sentinels",
+        Topology::ClusterNode => "a node of a cluster",
+        Topology::Proxy => "behind a proxy",
+        _ => "of unknown topology",
+    };
+    let (node, away) = (&server.node, BootClock.now().since(sent).as_secs_f64() * 1000.0);
+    let protocol = if session.server_info.resp3 { "RESP3" } else { "RESP2" };
+    let up_for = server.up_for.map_or_else(|| "an unknown time".to_owned(), |up_for| Span(up_for).to_string());
+    let text = format!("{node} is {product}, {topology}, {away:.2} ms away, protocol {protocol}, up for {up_for}");
+    Finding::fine("connection", text)
+}
+
+/// Whether the sentinels reply and agree on the master of this session.
+async fn sentinels(mastership: &Mastership) -> Vec<Finding> {
+    let answers = mastership.sentinels().query(|_| false).await;
+    let (named, all) = (mastership.named(), answers.named.len());
+    let (votes, answered) = (votes_for(&answers.named, named), answers.named.iter().flatten().count());
+    let (master, epoch) = (hosts::shown(&named.address), named.config_epoch);
+    let text = format!("{votes} of {all} name {master} as the master, in configuration epoch {epoch}");
+    let faults: String = answers.faults.iter().map(|fault| format!("; {fault}")).collect();
+    let (level, more, advice) = if votes == all {
+        (Level::Fine, String::new(), "")
+    } else if votes * 2 <= all {
+        (
+            Level::Failure,
+            format!(": no majority{faults}"),
+            "start them; with quarantine=on nothing is granted until then",
+        )
+    } else if answered < all {
+        (Level::Warning, faults, "check these sentinels, or remove them from the URL of all clients")
+    } else {
+        (Level::Note, ": a failover is in progress".to_owned(), "repeat this command")
+    };
+    let mut findings = vec![Finding::new(level, "sentinels", text + &more, advice)];
+    // Fewer cannot replace a master when one of them fails.
+    if all < 3 {
+        let text = format!("the URL lists {all}, and a majority of them must agree");
+        findings.push(Finding::note("sentinels", text, "list at least three sentinels, on different machines"));
+    }
+    findings
+}
+
+fn quarantine(quarantine: &Quarantine, state: Result<MarkerState, Unknown>) -> Finding {
+    const SUBJECT: &str = "quarantine";
     let span = quarantine.span().as_secs_f64();
-    Some(match redis.link.inspect_marker(session, quarantine).await {
-        Ok(MarkerState::Serving | MarkerState::Restarted | MarkerState::Unmarked) if quarantine.trust => Finding::new(
-            Level::Note,
-            "quarantine",
-            "trust_empty=true: no quarantine after a restart or a flush, so two clients may then hold one lock",
-            "use it for tests only; remove it from the URL",
-        ),
-        Ok(MarkerState::Serving) => Finding::fine(
-            "quarantine",
-            format!("not active; after a restart, a flush or a failover the server grants nothing for {span:.1} s"),
-        ),
-        Ok(MarkerState::Quarantined(rest)) => Finding::new(
-            Level::Warning,
-            "quarantine",
-            format!(
-                "the server may have lost its locks: it is restarted, promoted, flushed or new. It grants none for another {} s of {:.0} s",
-                // Rounded, so that it is the same for nodes that started together.
-                rest.as_secs() + 1,
-                span.ceil()
-            ),
-            "wait; or, if all servers are new and no lock was ever acquired from them: fencelock init --trust-empty",
-        ),
-        Ok(MarkerState::Restarted | MarkerState::Unmarked) => Finding::new(
-            Level::Warning,
-            "quarantine",
-            NOT_BEGUN,
-            "if all servers are new and no lock was ever acquired from them: fencelock init --trust-empty; otherwise fencelock init",
-        ),
+    match state {
+        Ok(MarkerState::Serving | MarkerState::Restarted | MarkerState::Unmarked) if quarantine.trust => {
+            let text = "trust_empty=true: none after a restart or a flush, so two clients may then hold one lock";
+            Finding::note(SUBJECT, text, "use it for tests only; remove it from the URL")
+        }
+        Ok(MarkerState::Serving) => {
+            let text = "not active; after a restart, a flush or a failover the server grants nothing for";
+            Finding::fine(SUBJECT, format!("{text} {span:.1} s"))
+        }
+        Ok(MarkerState::Quarantined(rest)) => {
+            // Rounded, so that it is the same for nodes that started together.
+            let rest = format!("it grants no lock for another {} s of {:.0} s", rest.as_secs() + 1, span.ceil());
+            let text = format!("the server may have lost its locks: restarted, promoted, flushed or new; {rest}");
+            Finding::warning(SUBJECT, text, format!("wait; or, {ALL_NEW}"))
+        }
+        Ok(_) => Finding::warning(SUBJECT, NOT_BEGUN, format!("{ALL_NEW}; otherwise fencelock init")),
         Err(cause) => {
-            let details: Vec<_> = cause.nodes().iter().map(|node| format!("{}: {}", node.fault, node.detail)).collect();
+            let text = cause.causes();
             let advice = match cause.nodes().first().map(|node| node.fault) {
-                Some(Fault::Misconfigured) => {
-                    "use the URL of the other clients; or, if the change is intended: fencelock init"
-                }
+                Some(Fault::Misconfigured) => "use the URL of the other clients; or, if it is intended: fencelock init",
                 Some(Fault::Unsupported) => "use a later fencelock",
-                Some(Fault::Denied) if details.iter().any(|detail| is_about_a_key(detail)) => {
+                Some(Fault::Denied) if is_about_a_key(&text) => {
                     "allow this user the key of the marker, as docs/en/operations.md lists it"
                 }
                 Some(Fault::Denied) => "allow this user INFO, HMGET, HSET and TIME",
                 _ => "check the server",
             };
-            Finding::new(Level::Failure, "quarantine", details.join("; "), advice)
+            Finding::failure(SUBJECT, text, advice)
         }
-    })
+    }
 }
+
+const ALL_NEW: &str = "if all servers are new and no lock was ever acquired from them: fencelock init --trust-empty";
 
 /// Without a quarantine, a client does not read the marker. Those that have one may use a later version.
 async fn later_marker(redis: &Redis, session: &Session) -> Option<Finding> {
@@ -212,192 +213,140 @@ async fn later_marker(redis: &Redis, session: &Session) -> Option<Finding> {
     // A cluster has no marker, and a user without a quarantine may not be allowed to read one.
     let answer = session.send(redis::cmd("HGET").arg(&marker).arg("version")).await.ok()?;
     let version = redis::from_redis_value::<Option<String>>(answer).ok()??;
-    (version != WIRE).then(|| {
-        Finding::new(
-            Level::Warning,
-            "quarantine",
-            format!(
-                "this URL has no quarantine, but clients of another version use one here: the marker {marker:?} has wire \
-                 version {:?}, and this program reads version {WIRE}",
-                shown(&version)
-            ),
-            "use a later fencelock, and the URL of the other clients",
-        )
-    })
-}
-
-fn format_millis(span: Duration) -> String {
-    format!("{:.2}", span.as_secs_f64() * 1000.0)
-}
-
-fn uptime(info: &HashMap<String, String>) -> String {
-    let seconds: Option<u64> = info.get("uptime_in_seconds").and_then(|s| s.parse().ok());
-    let Some(seconds) = seconds else { return "an unknown time".to_owned() };
-    match seconds {
-        0..120 => format!("{seconds} s"),
-        120..7200 => format!("{} min", seconds / 60),
-        7200..172_800 => format!("{} h", seconds / 3600),
-        _ => format!("{} days", seconds / 86_400),
-    }
+    let text = format!(
+        "this URL has no quarantine, and others here have one: the marker {marker:?} has wire version {:?}, this program reads version {WIRE}",
+        shown(&version)
+    );
+    let advice = "use a later fencelock, and the URL of the other clients";
+    (version != WIRE).then(|| Finding::warning("quarantine", text, advice))
 }
 
 fn scripts(refused: Option<&RedisError>) -> Finding {
     let Some(error) = refused else { return Finding::fine("scripts", "Lua scripts run") };
     let why = words(error);
     if is_about_a_key(&why) {
-        return Finding::new(Level::Warning, "scripts", format!("not tested: {why}"), trial::OTHER_KEY);
+        return Finding::warning("scripts", format!("not tested: {why}"), trial::OTHER_KEY);
     }
     let text = format!("the server refuses to run scripts: {why}");
-    Finding::new(Level::Failure, "scripts", text, trial::advice(fault_of(error)))
+    Finding::failure("scripts", text, trial::advice(fault_of(error)))
 }
 
-fn wake_ups(redis: &Redis, session: &Session) -> Finding {
-    if let Some(reason) = redis.link.failure("wake_ups") {
-        let text = format!("messages cannot be published, so waiters poll once per second: {reason}");
-        return Finding::new(Level::Note, "wake-ups", text, "allow PUBLISH, and the channels fencelock:wake:PREFIX*");
-    }
+/// What the server tells this client without a question.
+fn pushes(session: &Session, features: &[Feature]) -> [Finding; 2] {
     let how = match (&session.shards, session.server_info.resp3) {
-        (Some(_), true) => "on sharded channels since Redis 7.0, before on one channel of the cluster",
-        (None, true) => "on the same connection",
-        (_, false) => "on a second connection",
+        (Some(_), true) => "waiters are woken by messages, on sharded channels from Redis 7.0 on",
+        (None, true) => "waiters are woken by messages, on the same connection",
+        (_, false) => "waiters are woken by messages, on a second connection",
     };
-    lack(session, "no wake-ups", "wake-ups", |text| match text {
-        _ if text.contains("push=off") => "remove push=off from the URL",
-        _ if is_denied(text) => "allow SUBSCRIBE and the channels fencelock:wake:PREFIX* to this user",
-        _ => "use a server, or an address of it, that has SUBSCRIBE",
+    let told = "the server reports immediately when another program deletes or sets a key";
+    let wakes = "allow SUBSCRIBE, PUBLISH and the channels fencelock:wake:PREFIX* to this user";
+    let tracks = "allow CLIENT TRACKING and CLIENT CACHING to this user";
+    [
+        ("wake_ups", "wake-ups", how, wakes, "use a server, or an address of it, that has SUBSCRIBE and PUBLISH"),
+        ("tracking", "tracking", told, tracks, "use Redis 6 or later"),
+    ]
+    .map(|(name, subject, fine, denied, other)| {
+        let lacks = features.iter().find(|feature| feature.name == name && !feature.works);
+        let Some(Feature { reason, .. }) = lacks else { return Finding::fine(subject, fine) };
+        let causes = [
+            ("push=off", "remove push=off from the URL"),
+            ("protocol=resp2", "remove protocol=resp2 from the URL"),
+            ("NOPERM", denied),
+            // The driver writes the code in another way.
+            ("NoPerm", denied),
+        ];
+        let advice = causes.iter().find(|(cause, _)| reason.contains(cause)).map_or(other, |(_, advice)| advice);
+        Finding::note(subject, reason, advice)
     })
-    .unwrap_or_else(|| Finding::fine("wake-ups", format!("waiters are woken by messages, {how}")))
 }
 
-fn tracking(session: &Session) -> Finding {
-    lack(session, "no client tracking", "tracking", |text| match text {
-        _ if text.contains("push=off") => "remove push=off from the URL",
-        _ if text.contains("protocol=resp2") => "remove protocol=resp2 from the URL",
-        _ if is_denied(text) => "allow CLIENT TRACKING and CLIENT CACHING to this user",
-        _ => "use Redis 6 or later",
-    })
-    .unwrap_or_else(|| {
-        Finding::fine("tracking", "the server reports immediately when another program deletes or sets a key")
-    })
+/// Whether the users of a server are separate, for a URL with a prefix or a user, which tells that others use it too.
+fn tenants(target: &Target, version: &str) -> Option<Finding> {
+    let has_user = || target.client.get_connection_info().redis_settings().username().is_some();
+    let text = format!("Redis {version} does not separate its users: a script can change those that others run later");
+    let advice = "use Redis 7.0 or later if a user of this server must not be able to harm another";
+    ((!target.prefix.is_empty() || has_user()) && lets_scripts_meet(version))
+        .then(|| Finding::warning("tenants", text, advice))
 }
 
-/// The driver writes the code in another way.
-fn is_denied(text: &str) -> bool {
-    text.contains("NOPERM") || text.contains("NoPerm")
+/// Before 7.0, scripts can change the environment that all scripts of the server share.
+fn lets_scripts_meet(version: &str) -> bool {
+    version.split('.').next().and_then(|major| major.parse::<u32>().ok()).is_some_and(|major| major < 7)
 }
 
-fn lack(session: &Session, begins: &str, subject: &'static str, advice: fn(&str) -> &'static str) -> Option<Finding> {
-    let text = session.server_info.limitations.iter().find(|lack| lack.starts_with(begins))?;
-    Some(Finding::new(Level::Note, subject, text, advice(text)))
-}
-
-fn clock(health: &Health) -> Finding {
-    let Some(offset) = health.clock else {
-        return Finding::new(
-            Level::Note,
-            "clock",
-            "TIME is refused: fencing tokens follow the clients' clocks without a check. A client whose clock is far \
-             ahead pushes them ahead, and after a server loses its data they are only as ordered as the clients' clocks",
-            "allow TIME to this user",
-        );
+fn clock(clock: Option<ClockOffset>) -> Finding {
+    let Some(clock) = clock else {
+        let text = "TIME is refused: fencing tokens follow the clients' clocks, and the one that is furthest ahead";
+        return Finding::note("clock", text, "allow TIME to this user");
     };
-    let off = Duration::from_micros(offset.ahead.unsigned_abs());
-    let text = format!("the clocks of the server and of this machine differ by {} ms", format_millis(off));
-    if off <= CLOCK_FINE + offset.within {
+    let off = Span(Duration::from_micros(clock.ahead.unsigned_abs()));
+    let text = format!("the clocks of the server and of this machine differ by {off}");
+    if clock.off_at_least() <= CLOCK_FINE {
         return Finding::fine("clock", text);
     }
-    Finding::new(
-        Level::Warning,
-        "clock",
-        format!(
-            "{text}; leases and tokens follow the server's clock alone. If it is set back and the server forgets its data, \
-             tokens repeat"
-        ),
-        "run NTP on both",
-    )
+    let text = format!("{text}: if the server's is set back and it forgets its data, tokens repeat");
+    Finding::warning("clock", text, "run NTP on both")
 }
 
-fn eviction(info: &HashMap<String, String>) -> Finding {
-    let limit = info.get("maxmemory").is_some_and(|limit| limit != "0");
-    match info.get("maxmemory_policy").map(String::as_str) {
-        None => {
-            Finding::new(Level::Note, "eviction", "the server does not report its eviction policy", "use noeviction")
-        }
+fn eviction(info: &Info) -> Finding {
+    let advice = "CONFIG SET maxmemory-policy noeviction, or a separate server for locks";
+    match info.get("maxmemory_policy") {
+        None => Finding::note("eviction", "the server does not report its eviction policy", "use noeviction"),
         Some("noeviction") => Finding::fine("eviction", "noeviction: no lock is evicted"),
-        Some(policy) if limit => Finding::new(
-            Level::Warning,
-            "eviction",
-            format!("{policy} with a memory limit: the server may evict a held lock"),
-            "CONFIG SET maxmemory-policy noeviction, or a separate server for locks",
-        ),
-        Some(policy) => Finding::new(
-            Level::Note,
-            "eviction",
-            format!("{policy}, but without a memory limit no key is evicted"),
-            "CONFIG SET maxmemory-policy noeviction before a limit is set",
-        ),
+        Some(policy) if info.number("maxmemory").is_some_and(|limit| limit > 0) => {
+            Finding::warning("eviction", format!("{policy}: the server may evict a held lock"), advice)
+        }
+        Some(policy) => Finding::note("eviction", format!("{policy}, but there is no memory limit yet"), advice),
     }
 }
 
-fn number(info: &HashMap<String, String>, name: &str) -> u64 {
-    info.get(name).and_then(|text| text.parse().ok()).unwrap_or(0)
-}
-
-fn memory(info: &HashMap<String, String>) -> Finding {
-    let (used, limit) = (number(info, "used_memory"), number(info, "maxmemory"));
+fn memory(info: &Info) -> Finding {
+    let number = |name| info.number(name).unwrap_or(0);
+    let (used, limit) = (number("used_memory"), number("maxmemory"));
     // As the server counts before it refuses a write: without the buffers of replicas and of the append-only file.
-    let counted = used.saturating_sub(number(info, "mem_not_counted_for_evict"));
+    let counted = used.saturating_sub(number("mem_not_counted_for_evict"));
     let of = format!("{} of {} MiB are used", used >> 20, limit >> 20);
     let evicts = info.get("maxmemory_policy").is_some_and(|policy| policy != "noeviction");
     if limit > 0 && counted > limit && !evicts {
         let text = format!("the memory is full, {of}: locks cannot be acquired, only renewed and released");
-        return Finding::new(Level::Failure, "memory", text, "raise maxmemory, or remove other data");
+        return Finding::failure("memory", text, "raise maxmemory, or remove other data");
     }
     if limit > 0 && used.saturating_mul(10) > limit.saturating_mul(9) {
         let text = format!("{of}: when the memory is full, locks cannot be acquired, only renewed and released");
-        return Finding::new(Level::Warning, "memory", text, "raise maxmemory");
+        return Finding::warning("memory", text, "raise maxmemory");
     }
     Finding::fine("memory", format!("{} MiB used", used >> 20))
 }
 
 /// Why a master refuses all writes although it answers, as far as it tells. Managed servers have no `CONFIG`.
-async fn writes(session: &Session, info: &HashMap<String, String>) -> Option<Finding> {
-    let is = |name: &str, value: &str| info.get(name).is_some_and(|found| found == value);
-    let failure = |text: String, advice| Some(Finding::new(Level::Failure, "writes", text, advice));
-    if is("aof_enabled", "1") && is("aof_last_write_status", "err") {
-        let text =
-            "the server cannot write its append-only file, and refuses writes until it can: no lock can be acquired";
-        return failure(text.to_owned(), "see its log; free space on its disk");
+async fn writes(session: &Session, info: &Info) -> Option<Finding> {
+    const SAVE: &str = "see its log; free space on its disk, then BGSAVE";
+    if info.is("aof_enabled", "1") && info.is("aof_last_write_status", "err") {
+        let text = "the server cannot write its append-only file: until it can, no lock can be acquired";
+        return Some(Finding::failure("writes", text, "see its log; free space on its disk"));
     }
-    if is("rdb_last_bgsave_status", "err") {
-        const SAVE: &str = "see its log; free space on its disk, then BGSAVE";
+    if info.is("rdb_last_bgsave_status", "err") {
         let text = "the last snapshot of the server failed";
-        match (setting(session, "stop-writes-on-bgsave-error").await, setting(session, "save").await) {
-            (Some(stops), Some(when)) if stops == "yes" && !when.is_empty() => {
-                return failure(
-                    format!("{text}, and it refuses writes until one succeeds: no lock can be acquired"),
-                    SAVE,
-                );
+        let (stops, when) = (setting(session, "stop-writes-on-bgsave-error").await, setting(session, "save").await);
+        match stops.as_deref().zip(when.as_deref()) {
+            Some(("no", _) | (_, "")) => {}
+            Some(_) => {
+                let text = format!("{text}: until one succeeds, no lock can be acquired");
+                return Some(Finding::failure("writes", text, SAVE));
             }
-            (Some(_), Some(_)) => {}
-            _ => {
+            None => {
                 let text = format!("{text}: unless stop-writes-on-bgsave-error is no, no lock can be acquired");
-                return Some(Finding::new(Level::Warning, "writes", text, SAVE));
+                return Some(Finding::warning("writes", text, SAVE));
             }
         }
     }
     // It is missing unless the server requires replicas.
-    let good: u64 = info.get("min_slaves_good_slaves")?.parse().ok()?;
-    let wanted = match good {
-        0 => 1,
-        _ => setting(session, "min-replicas-to-write").await?.parse().ok()?,
-    };
-    if good >= wanted {
+    let good = info.number("min_slaves_good_slaves")?;
+    if good > 0 && good >= setting(session, "min-replicas-to-write").await?.parse().ok()? {
         return None;
     }
-    let text =
-        format!("min-replicas-to-write is set, and only {good} replicas follow in time: no lock can be acquired");
-    failure(text, "start the replicas, or require fewer")
+    let text = format!("min-replicas-to-write is set, and only {good} replicas follow: no lock can be acquired");
+    Some(Finding::failure("writes", text, "start the replicas, or require fewer"))
 }
 
 async fn setting(session: &Session, name: &str) -> Option<String> {
@@ -405,80 +354,52 @@ async fn setting(session: &Session, name: &str) -> Option<String> {
     redis::from_redis_value::<HashMap<String, String>>(answer).ok()?.remove(name)
 }
 
-fn persistence(info: &HashMap<String, String>, quarantine: Option<&Quarantine>, has_no_quarantine: bool) -> Finding {
-    let aof = info.get("aof_enabled").is_some_and(|on| on == "1");
-    if aof {
+fn persistence(info: &Info, redis: &Redis) -> Finding {
+    if info.is("aof_enabled", "1") {
         return Finding::fine("persistence", "append-only file: a restart loses at most the last second");
     }
-    if quarantine.is_some_and(|quarantine| !quarantine.trust) {
-        return Finding::fine(
-            "persistence",
-            "no append-only file: a restart loses held locks, and the quarantine prevents the server from granting them again",
-        );
+    if is_guarded(redis) {
+        let text = "no append-only file: a restart loses held locks, which the quarantine does not grant again";
+        return Finding::fine("persistence", text);
     }
-    Finding::new(
-        Level::Note,
-        "persistence",
-        "no append-only file: a restart forgets held locks, and others may take them at once. Fencing tokens still grow, unless its clock is set \
-         back too",
-        if has_no_quarantine {
-            "CONFIG SET appendonly yes"
-        } else if quarantine.is_some() {
-            "remove trust_empty=true from the URL, or CONFIG SET appendonly yes"
-        } else {
-            "quarantine=on in the URL, or CONFIG SET appendonly yes"
-        },
-    )
+    let advice = match redis.quarantine() {
+        Some(_) => "remove trust_empty=true from the URL, or CONFIG SET appendonly yes",
+        None if redis.link.target.cluster.is_some() => "CONFIG SET appendonly yes",
+        None => "quarantine=on in the URL, or CONFIG SET appendonly yes",
+    };
+    let text = "no append-only file: after a restart others may take held locks at once. Fencing tokens still grow";
+    Finding::note("persistence", text, advice)
 }
 
-fn replication(info: &HashMap<String, String>, acks: Option<Acks>, has_quarantine: bool) -> Vec<Finding> {
-    let role = info.get("role").map_or("", String::as_str);
-    if role == "slave" {
-        return vec![Finding::new(
-            Level::Failure,
-            "role",
-            "this server is a replica: it refuses writes",
-            "use the address of its master",
-        )];
+fn replication(info: &Info, acks: Option<Acks>, is_guarded: bool) -> Finding {
+    if info.is("role", "slave") {
+        let text = "this server is a replica: it refuses writes";
+        return Finding::failure("role", text, "use the address of its master");
     }
-    let connected = info.get("connected_slaves").and_then(|n| n.parse::<u32>().ok()).unwrap_or(0);
-    let Some(acks) = acks else { return vec![unconfirmed(connected, has_quarantine)] };
-    // A replica during its initial copy is connected, and confirms nothing.
-    let online = (0..connected).filter(|i| info.get(&format!("slave{i}")).is_some_and(|s| s.contains("state=online")));
-    let (online, wanted) = (online.count(), acks.replicas);
-    if online < wanted as usize {
-        let verb = if online == 1 { "is" } else { "are" };
-        return vec![Finding::new(
-            Level::Failure,
-            "replicas",
-            format!("acks={wanted}, but only {online} {verb} online: no lock can be acquired"),
-            "start the replicas, or require fewer with acks=",
-        )];
+    let replicas = info.number("connected_slaves").unwrap_or(0);
+    if let Some(Acks { replicas: wanted, .. }) = acks {
+        // A replica during its initial copy is connected, and confirms nothing.
+        let is_online = |i: &u64| info.get(&format!("slave{i}")).is_some_and(|slave| slave.contains("state=online"));
+        let online = (0..replicas).filter(is_online).count();
+        if online < wanted as usize {
+            let verb = if online == 1 { "is" } else { "are" };
+            let text = format!("acks={wanted}, but only {online} {verb} online: no lock can be acquired");
+            return Finding::failure("replicas", text, "start the replicas, or require fewer with acks=");
+        }
+        return Finding::fine("replicas", format!("a lock counts when {wanted} of {online} replicas have it"));
     }
-    vec![Finding::fine("replicas", format!("a lock counts when {wanted} of {online} replicas have it"))]
-}
-
-fn unconfirmed(replicas: u32, has_quarantine: bool) -> Finding {
-    if replicas == 0 {
-        return Finding::fine("role", "a master without replicas");
+    let copies = match replicas {
+        0 => return Finding::fine("role", "a master without replicas"),
+        1 => "a master with 1 replica that copies it asynchronously".to_owned(),
+        _ => format!("a master with {replicas} replicas that copy it asynchronously"),
+    };
+    if is_guarded {
+        let text = "a lock that a failover loses is not granted again before its lease has ended";
+        return Finding::fine("role", format!("{copies}: {text}"));
     }
-    let copies = if replicas == 1 { "1 replica that copies" } else { &format!("{replicas} replicas that copy") };
-    if has_quarantine {
-        return Finding::fine(
-            "role",
-            format!(
-                "a master with {copies} it asynchronously: a lock that a failover loses is not granted again before its lease has ended"
-            ),
-        );
-    }
-    Finding::new(
-        Level::Note,
-        "role",
-        format!(
-            "a master with {copies} it asynchronously: a failover may lose a lock that was just acquired or renewed"
-        ),
-        "acks=N in the URL waits for N of them; or let the protected resource check fencing tokens",
-    )
+    let advice = "acks=N in the URL waits for N of them; or let the protected resource check fencing tokens";
+    let text = format!("{copies}: a failover may lose a lock that was just acquired or renewed");
+    Finding::note("role", text, advice)
 }
 
 #[cfg(test)]
@@ -500,6 +421,15 @@ mod tests {
             [("db", "3"), ("acks_timeout", "300"), ("quarantine", "on"), ("max_ttl", "60000"), ("push", "off")]
         {
             assert_eq!(value(&set, name).as_deref(), Some(expected), "{name}");
+        }
+    }
+
+    #[test]
+    fn versions_before_7_do_not_separate_users() {
+        let table =
+            [("5.0.14", true), ("6.2.14", true), ("7.0.0", false), ("7.2.4", false), ("10.0.1", false), ("", false)];
+        for (version, expected) in table {
+            assert_eq!(lets_scripts_meet(version), expected, "{version}");
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::scripts::unread::Unread;
 use crate::scripts::wire::{WIRE, later_value};
 use crate::server::list::{key_of, page};
 use crate::server::{Redis, completions};
-use fencelock_core::{Fault, Finding, Key, Level, Unknown, side_key};
+use fencelock_core::{Fault, Finding, Key, Unknown, side_key};
 use redis::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,137 +19,101 @@ const LOCKS: usize = 10_000;
 /// How many of each kind are named.
 const NAMED: usize = 5;
 const SUBJECT: &str = "wire";
+const LATER: &str = "use a later fencelock here";
 
-/// The unreadable values on a server, by lock.
+/// The unreadable values on a server.
 #[derive(Debug, Default)]
 struct Found {
     seen: BTreeSet<Key>,
-    waiters: BTreeMap<String, Unread>,
-    values: BTreeMap<String, String>,
-    completions: BTreeMap<String, String>,
+    /// By lock: waiters, values and completions.
+    unread: [BTreeMap<String, String>; 3],
     /// Whether the scan ended at a limit.
     more: bool,
 }
 
 pub(crate) async fn diagnose(redis: &Redis, session: &Session) -> Finding {
-    match Found::on(redis, session).await {
+    let not_found = |why: &str, advice: &str| {
+        Finding::note(SUBJECT, format!("{why}, so values that this version cannot read are not found"), advice)
+    };
+    match search(redis, session).await {
         Ok(found) => found.finding(),
-        Err(cause) if cause.nodes().iter().any(|node| is_about_a_key(&node.detail)) => Finding::new(
-            Level::Note,
-            SUBJECT,
-            "this user may not read the locks of other prefixes, so values that this version cannot read are not found",
-            "set prefix= in the URL, or run doctor as an operator",
-        ),
-        Err(cause) if cause.nodes().iter().all(|node| node.fault == Fault::Denied) => Finding::new(
-            Level::Note,
-            SUBJECT,
-            "this user may not SCAN, so values that this version cannot read are not found",
-            "run doctor as an operator",
-        ),
-        Err(_) if session.server_info.is_plain => Finding::new(
-            Level::Note,
-            SUBJECT,
-            "the proxy has no SCAN, so values that this version cannot read are not found",
-            "run doctor with the URL of the server",
-        ),
-        Err(cause) => Finding::new(Level::Warning, SUBJECT, cause.to_string(), "check the server"),
+        Err(cause) if cause.nodes().iter().any(|node| is_about_a_key(&node.detail)) => {
+            let advice = "set prefix= in the URL, or run doctor as an operator";
+            not_found("this user may not read the locks of other prefixes", advice)
+        }
+        Err(cause) if cause.nodes().iter().all(|node| node.fault == Fault::Denied) => {
+            not_found("this user may not SCAN", "run doctor as an operator")
+        }
+        Err(_) if session.server_info.is_plain => {
+            not_found("the proxy has no SCAN", "run doctor with the URL of the server")
+        }
+        Err(cause) => Finding::warning(SUBJECT, cause.to_string(), "check the server"),
     }
+}
+
+async fn search(redis: &Redis, session: &Session) -> Result<Found, Unknown> {
+    let (mut found, mut cursor) = (Found::default(), 0);
+    for _ in 0..PAGES {
+        let (next, names) = page(redis, session, cursor, "*").await?;
+        // A lock with a queue may have no fence yet, and most locks with a fence have no queue. A completion outlives both.
+        let key = |name: &Vec<u8>| ["line", "fence", COMPLETION_KEY].iter().find_map(|what| key_of(redis, name, what));
+        let new: BTreeSet<Key> = names.iter().filter_map(key).filter(|key| !found.seen.contains(key)).collect();
+        let redis_keys: Vec<_> = new.iter().map(|key| redis.link.target.redis_key(key).into_owned()).collect();
+        if !redis_keys.is_empty() {
+            let calls = redis_keys.iter().map(|redis_key| script::unread(redis_key)).collect();
+            let batch = send_batch(session, calls, None).await.map_err(|error| redis.unknown(&error))?;
+            for (redis_key, answer) in redis_keys.iter().zip(batch.answers) {
+                found.note(redis.link.node(), redis_key, answer.map_err(|error| redis.unknown(&error))?)?;
+            }
+        }
+        found.seen.extend(new);
+        found.more = next != 0;
+        if !found.more || found.seen.len() >= LOCKS {
+            break;
+        }
+        cursor = next;
+    }
+    Ok(found)
 }
 
 impl Found {
-    async fn on(redis: &Redis, session: &Session) -> Result<Self, Unknown> {
-        let (mut found, mut cursor) = (Self::default(), 0);
-        for _ in 0..PAGES {
-            let (next, names) = page(redis, session, cursor, "*").await?;
-            // A lock with a queue may have no fence yet, and most locks with a fence have no queue. A completion outlives both.
-            let key =
-                |name: &Vec<u8>| ["line", "fence", COMPLETION_KEY].iter().find_map(|what| key_of(redis, name, what));
-            let new: BTreeSet<Key> = names.iter().filter_map(key).filter(|key| !found.seen.contains(key)).collect();
-            found.inspect(redis, session, &new).await?;
-            found.seen.extend(new);
-            if next == 0 {
-                return Ok(found);
-            }
-            if found.seen.len() >= LOCKS {
-                break;
-            }
-            cursor = next;
-        }
-        found.more = true;
-        Ok(found)
-    }
-
-    async fn inspect(&mut self, redis: &Redis, session: &Session, keys: &BTreeSet<Key>) -> Result<(), Unknown> {
-        let redis_keys: Vec<String> = keys.iter().map(|key| redis.link.target.redis_key(key).into_owned()).collect();
-        if redis_keys.is_empty() {
-            return Ok(());
-        }
-        let calls = redis_keys.iter().map(|redis_key| script::unread(redis_key)).collect();
-        let batch = send_batch(session, calls, None).await.map_err(|error| redis.unknown(&error))?;
-        for (redis_key, answer) in redis_keys.into_iter().zip(batch.answers) {
-            self.note(redis.link.node(), redis_key, answer.map_err(|error| redis.unknown(&error))?)?;
-        }
-        Ok(())
-    }
-
-    fn note(&mut self, node: &str, redis_key: String, answer: Value) -> Result<(), Unknown> {
-        let unread = Unread::of(&answer);
+    fn note(&mut self, node: &str, redis_key: &str, answer: Value) -> Result<(), Unknown> {
+        let waiter = Unread::of(&answer).map(|unread| unread.describe(redis_key));
         let mut reply = Reply::new(node, answer)?;
         let (value, kind, completion) = (reply.text()?, reply.text()?, reply.text()?);
-        if let Some(value) = later_value(&value) {
-            self.values.insert(redis_key.clone(), value);
-        }
-        if !kind.is_empty() {
-            self.completions.insert(redis_key.clone(), completions::described(&redis_key, &kind, &completion));
-        }
-        if let Some(unread) = unread {
-            self.waiters.insert(redis_key, unread);
+        let value = later_value(&value).map(|value| format!("{redis_key:?} is {value}"));
+        let completion = (!kind.is_empty()).then(|| completions::described(redis_key, &kind, &completion));
+        for (unread, text) in self.unread.iter_mut().zip([waiter, value, completion]) {
+            unread.extend(text.map(|text| (redis_key.to_owned(), text)));
         }
         Ok(())
     }
 
-    fn finding(self) -> Finding {
-        let of_checked =
-            if self.more { format!(" (of {} that were checked)", locks(self.seen.len())) } else { String::new() };
+    fn finding(&self) -> Finding {
+        let locks = |many| if many == 1 { "1 lock".to_owned() } else { format!("{many} locks") };
+        let checked = format!(" (of {} that were checked)", locks(self.seen.len()));
+        let checked = if self.more { &checked } else { "" };
+        let kinds: [(&str, fn(&str) -> String); 3] = [
+            ("waiters whose entries cannot be read", Unread::advice),
+            ("values that cannot be read, which count as held", |_| LATER.to_owned()),
+            ("completions that cannot be read, so their work does not run", |redis_key| {
+                format!("{LATER}; or, if the work may run again: DEL {:?}", side_key(redis_key, COMPLETION_KEY))
+            }),
+        ];
         let (mut problems, mut advice) = (Vec::new(), Vec::new());
-        if let Some((redis_key, _)) = self.waiters.first_key_value() {
-            let many = locks(self.waiters.len());
-            let each = named(&self.waiters, |redis_key, unread| unread.describe(redis_key));
-            problems.push(format!("{many}{of_checked} with waiters whose entries cannot be read: {each}"));
-            advice.push(Unread::advice(redis_key));
-        }
-        if !self.values.is_empty() {
-            let many = locks(self.values.len());
-            let each = named(&self.values, |redis_key, value| format!("{redis_key:?} is {value}"));
-            problems.push(format!("{many}{of_checked} with values that cannot be read, which count as held: {each}"));
-            advice.push("use a later fencelock here".to_owned());
-        }
-        if let Some((redis_key, _)) = self.completions.first_key_value() {
-            let many = locks(self.completions.len());
-            let each = named(&self.completions, |_, completion| completion.clone());
-            problems.push(format!(
-                "{many}{of_checked} with completions that cannot be read, so their work does not run: {each}"
-            ));
-            let name = side_key(redis_key, COMPLETION_KEY);
-            advice.push(format!("use a later fencelock here; or, if the work may run again: DEL {name:?}"));
+        for (unread, (what, remedy)) in self.unread.iter().zip(kinds) {
+            let Some((first, _)) = unread.first_key_value() else { continue };
+            let mut each: Vec<_> = unread.values().take(NAMED).cloned().collect();
+            if unread.len() > NAMED {
+                each.push(format!("and {} more", unread.len() - NAMED));
+            }
+            problems.push(format!("{}{checked} with {what}: {}", locks(unread.len()), each.join(", ")));
+            advice.push(remedy(first));
         }
         if problems.is_empty() {
-            let text = format!("no lock{of_checked} has a value that this version, {WIRE}, cannot read");
+            let text = format!("no lock{checked} has a value that this version, {WIRE}, cannot read");
             return Finding::fine(SUBJECT, text);
         }
-        Finding::new(Level::Warning, SUBJECT, problems.join("; "), advice.join("; "))
+        Finding::warning(SUBJECT, problems.join("; "), advice.join("; "))
     }
-}
-
-/// The first of them, and how many more there are.
-fn named<T>(found: &BTreeMap<String, T>, describe: impl Fn(&str, &T) -> String) -> String {
-    let mut each: Vec<_> = found.iter().take(NAMED).map(|(redis_key, one)| describe(redis_key, one)).collect();
-    if found.len() > NAMED {
-        each.push(format!("and {} more", found.len() - NAMED));
-    }
-    each.join(", ")
-}
-
-fn locks(many: usize) -> String {
-    if many == 1 { "1 lock".to_owned() } else { format!("{many} locks") }
 }

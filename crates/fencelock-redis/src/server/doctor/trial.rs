@@ -1,7 +1,7 @@
 //! Tries what a lock does on this server, with the scripts of a lock, each in `lua/trial.lua`.
 
 use super::features;
-use crate::connection::fault::{is_about_a_key, words};
+use crate::connection::fault::{fault_of, is_about_a_key, words};
 use crate::connection::link::wake_channels;
 use crate::connection::session::Session;
 use crate::scripts::quarantine::MarkerState;
@@ -42,31 +42,26 @@ pub(crate) async fn try_out(redis: &Redis, named: Option<&Key>) -> Vec<Finding> 
         Ok(()) => tried = Trial::new(&twin, &key, ids).run(&clear).await,
         Err(cause) => tried.failures.push(("exclusive_locks", "renew", cause)),
     }
-    if !tried.is_occupied {
-        clear().await;
-    }
     if session.send(&features::time_in_a_script(redis)).await.is_err() {
         tried.failures.retain(|(feature, ..)| !BY_CLOCK.contains(feature));
     }
-    let published = publishes(redis, &session).await;
-    note(redis, &tried, published.as_ref().err());
+    let unpublished = publishes(redis, &session).await.err().map(|why| ("wake_ups", why));
+    // For the report that follows.
+    *redis.link.failed.lock().unwrap_or_else(PoisonError::into_inner) = tried.reasons().chain(unpublished).collect();
     vec![finding(&tried, &key, named.is_some())]
 }
 
 /// Why a claim would not be granted, or would write a marker.
 async fn not_granting(redis: &Redis, session: &Session) -> Option<Finding> {
-    let quarantine = redis.quarantine()?;
-    match redis.link.inspect_marker(session, quarantine).await {
-        Ok(MarkerState::Serving) => None,
-        Ok(MarkerState::Quarantined(_)) => {
-            Some(Finding::not_tried("the server is in quarantine", "run doctor again when the quarantine has ended"))
+    let (why, advice) = match redis.link.inspect_marker(session, redis.quarantine()?).await {
+        Ok(MarkerState::Serving) => return None,
+        Ok(MarkerState::Quarantined(_)) => ("the server is in quarantine", "run doctor again when it has ended"),
+        Ok(_) => {
+            ("doctor writes no marker of a quarantine", "run doctor again after the first lock, or fencelock init")
         }
-        Ok(MarkerState::Restarted | MarkerState::Unmarked) => Some(Finding::not_tried(
-            "the first claim writes the marker of the quarantine, and doctor does not write it",
-            "run doctor again after the first lock, or after fencelock init",
-        )),
-        Err(_) => Some(Finding::not_tried("the quarantine of this server refuses every claim", "see quarantine")),
-    }
+        Err(_) => ("the quarantine of this server refuses every claim", "see quarantine"),
+    };
+    Some(Finding::not_tried(why, advice))
 }
 
 /// Why a trial of this key could harm another program.
@@ -89,15 +84,11 @@ async fn publishes(redis: &Redis, session: &Session) -> Result<(), String> {
     let channel = format!("{}doctor", wake_channels(&redis.link.target.prefix));
     let publish = async |command: &str| {
         let answer = session.send(redis::cmd(command).arg(&channel).arg("")).await;
-        answer.map(drop).map_err(|error| format!("it needs {command}: {}", words(&error)))
+        answer
+            .map(drop)
+            .map_err(|error| format!("no wake-ups ({command}: {}): waiters poll once per second", words(&error)))
     };
     if session.shards.is_some() && publish("SPUBLISH").await.is_ok() { Ok(()) } else { publish("PUBLISH").await }
-}
-
-/// For the findings and the report that follow.
-fn note(redis: &Redis, tried: &Tried, published: Option<&String>) {
-    let unpublished = published.map(|why| ("wake_ups", why.clone()));
-    *redis.link.failed.lock().unwrap_or_else(PoisonError::into_inner) = tried.reasons().chain(unpublished).collect();
 }
 
 fn finding(tried: &Tried, key: &Key, is_named: bool) -> Finding {
@@ -114,17 +105,17 @@ fn finding(tried: &Tried, key: &Key, is_named: bool) -> Finding {
     tried.finding(advice)
 }
 
-/// What to do if the server refuses the scripts of a lock.
+/// What to do about a server that refuses what a lock needs.
 pub(crate) const fn advice(fault: Fault) -> &'static str {
     match fault {
-        Fault::Denied => "allow this user the commands and keys that docs/en/operations.md lists",
+        Fault::Denied => "check the user and the password, and its rights: docs/en/operations.md lists them",
         Fault::Full => "provide the server with memory, a writable disk, or its replicas",
         Fault::ReadOnly => "use the address of the master",
         Fault::Loading => "wait until the server has loaded its data",
         Fault::Busy => "see what the server does; in a cluster: redis-cli --cluster check HOST:PORT",
-        Fault::Timeout | Fault::Unreachable => "check the server, and the network to it",
+        Fault::Timeout | Fault::Unreachable => "check the address, the server, and the network to it",
         Fault::Unsupported => "give the commands of the server their own names, or use another server",
-        _ => "every lock needs scripts",
+        _ => "check the URL and the server",
     }
 }
 
@@ -133,11 +124,8 @@ async fn expires(redis: &Redis, session: &Session, key: &Key) -> Result<(), Unkn
     let unused = side_key(&redis.link.target.redis_key(key), script::ABSENT_KEY);
     let mut eval = redis::cmd("EVAL");
     eval.arg("return redis.call('PEXPIRE', KEYS[1], 1)").arg(1).arg(unused);
-    session.send(&eval).await.map(drop).map_err(|error| {
-        let cause = redis.unknown(&error);
-        let node = cause.nodes().first().map(|node| (node.fault, format!("{} (PEXPIRE)", node.detail)));
-        node.map_or(cause, |(fault, detail)| Unknown::new(redis.link.node(), fault, detail))
-    })
+    let named = |error| Unknown::new(redis.link.node(), fault_of(&error), format!("{} (PEXPIRE)", words(&error)));
+    session.send(&eval).await.map(drop).map_err(named)
 }
 
 /// Removes what the trial has left. Otherwise it expires.

@@ -19,48 +19,43 @@ pub(super) fn findings(file: &File) -> Vec<Finding> {
     let directory = &file.directory;
     let mut findings = vec![owner(directory)];
     if findings[0].level < Level::Failure {
-        findings.push(access(directory));
+        findings.push(match directory.check_access() {
+            Ok(()) if directory.is_missing() => Finding::fine("access", "this user can create it"),
+            Ok(()) => Finding::fine("access", "this user can create, lock and list lock files"),
+            Err(unknown) => Finding::failure("access", unknown.to_string(), ""),
+        });
     }
-    findings.extend(other_default(directory.path()).map(|text| {
-        let advice = "name a directory that all of them see, as in file:/var/lock/NAME";
-        Finding::new(Level::Note, "default", text, advice)
-    }));
+    let advice = "name a directory that all of them see, as in file:/var/lock/NAME";
+    findings.extend(other_default(directory.path()).map(|text| Finding::note("default", text, advice)));
     findings.extend(file_system(directory));
     // Skips the other checks, which would report the same error.
     if directory.is_missing() || findings.iter().any(|finding| finding.level == Level::Failure) {
         return findings;
     }
-    findings.extend([exclusion(directory), wake_ups(directory), lock_files(file)]);
+    let lock_files = closed(directory).unwrap_or_else(|| lock_files(file));
+    findings.extend([exclusion(directory), wake_ups(directory), lock_files]);
     findings.extend(exposed(directory));
     findings
 }
 
 fn lock_files(file: &File) -> Finding {
-    if let Some(closed) = closed(&file.directory) {
-        return closed;
+    const SUBJECT: &str = "lock files";
+    let scan = match Scan::at_once(file) {
+        Ok(scan) => scan,
+        Err(unknown) => return Finding::failure(SUBJECT, unknown.to_string(), ""),
+    };
+    let (files, unread) = (scan.files, scan.unread.len() + scan.more_unread);
+    if unread > 0 {
+        let first = scan.unread.first().map(|(_, why)| why.to_string()).unwrap_or_default();
+        let advice =
+            "a lock file is a regular file with one name: remove links, directories and other things that are none";
+        return Finding::failure(SUBJECT, format!("{unread} of {files} lock files cannot be read: {first}"), advice);
     }
-    match Scan::at_once(file) {
-        Ok(Scan { files, held, unread, more_unread: 0 }) if unread.is_empty() => {
-            let text = format!("{files} lock files, {} of them held; they are never deleted", held.len());
-            if files < MANY {
-                return Finding::fine("lock files", text);
-            }
-            let advice = "use fewer keys, or delete the directory while it is not in use";
-            Finding::new(Level::Note, "lock files", text, advice)
-        }
-        Ok(Scan { files, unread, more_unread, .. }) => {
-            let first = unread.first().map(|(_, why)| why.to_string()).unwrap_or_default();
-            let many = unread.len() + more_unread;
-            let text = format!("{many} of {files} lock files cannot be read: {first}");
-            Finding::new(
-                Level::Failure,
-                "lock files",
-                text,
-                "a lock file is a regular file with one name: remove links, directories and other things that are none",
-            )
-        }
-        Err(unknown) => Finding::new(Level::Failure, "lock files", unknown.to_string(), ""),
+    let text = format!("{files} lock files, {} of them held; they are never deleted", scan.held.len());
+    if files < MANY {
+        return Finding::fine(SUBJECT, text);
     }
+    Finding::note(SUBJECT, text, "use fewer keys, or delete the directory while it is not in use")
 }
 
 /// Files that another user keeps to itself. One of them may be held.
@@ -75,87 +70,69 @@ fn closed(directory: &Directory) -> Option<Finding> {
     let first = closed.next()?;
     let (name, many) = (first.file_name().unwrap_or_default().display().to_string(), 1 + closed.count());
     let owner = fs::metadata(&first).map_or_else(|_| String::new(), |meta| format!(", user {}", meta.uid()));
-    let keys = if many == 1 {
-        "1 lock file, so it cannot lock its key".to_owned()
-    } else {
-        format!("{many} lock files, so it cannot lock their keys")
-    };
-    Some(Finding::new(
-        Level::Failure,
-        "lock files",
-        format!("this user may not use {keys}: {name}{owner}"),
-        "it may be held, so do not remove it: use another directory, or let its owner give this user access to it",
-    ))
+    let text = format!("this user may not use {many} lock files, and cannot lock their keys: {name}{owner}");
+    let advice =
+        "it may be held, so do not remove it: use another directory, or let its owner give this user access to it";
+    Some(Finding::failure("lock files", text, advice))
 }
 
 /// With more files than this, a list takes a noticeable fraction of a second.
 const MANY: usize = 100_000;
 
 fn owner(directory: &Directory) -> Finding {
+    const SUBJECT: &str = "directory";
     let path = directory.path().display();
     if directory.is_missing() {
         let advice = "the first lock creates it, accessible only to this user (mode 0700); if locks should exist, check the path";
-        return Finding::new(Level::Note, "directory", format!("{path} does not exist"), advice);
+        return Finding::note(SUBJECT, format!("{path} does not exist"), advice);
     }
     let meta = match fs::metadata(directory.path()) {
         Ok(meta) if meta.is_dir() => meta,
-        Ok(_) => {
-            let (text, advice) = (format!("{path} is not a directory"), "use another directory");
-            return Finding::new(Level::Failure, "directory", text, advice);
-        }
-        Err(error) => {
-            return Finding::new(Level::Failure, "directory", format!("{path}: {error}"), "use another directory");
-        }
+        Ok(_) => return Finding::failure(SUBJECT, format!("{path} is not a directory"), "use another directory"),
+        Err(error) => return Finding::failure(SUBJECT, format!("{path}: {error}"), "use another directory"),
     };
     let (mode, user) = (meta.mode() & 0o7777, rustix::process::geteuid().as_raw());
     let text = format!("{path}, user {}, group {}, mode {mode:o}", meta.uid(), meta.gid());
-    let (level, advice) = if meta.uid() != user && meta.uid() != 0 {
-        // The sticky bit does not restrict the owner of a directory.
-        (Level::Warning, "its owner may delete a lock file while it is held: use a directory of this user or of root")
-    } else if mode & OTHERS_WRITE != 0 && mode & STICKY == 0 {
-        (
-            Level::Warning,
-            "other users may delete a lock file while it is held, and the lock is then lost: chmod +t, or go-w",
-        )
-    } else if mode & OTHERS_WRITE == GROUP_WRITE && mode & SETGID == 0 {
-        (Level::Note, "the group can use a lock file only if it is the file's group, too: chmod g+s")
-    } else {
-        return Finding::fine("directory", text);
-    };
-    Finding::new(level, "directory", text, advice)
+    // The sticky bit does not restrict the owner of a directory.
+    if meta.uid() != user && meta.uid() != 0 {
+        let advice = "its owner may delete a lock file while it is held: use a directory of this user or of root";
+        return Finding::warning(SUBJECT, text, advice);
+    }
+    if mode & OTHERS_WRITE != 0 && mode & STICKY == 0 {
+        let advice =
+            "other users may delete a lock file while it is held, and the lock is then lost: chmod +t, or go-w";
+        return Finding::warning(SUBJECT, text, advice);
+    }
+    if mode & OTHERS_WRITE == GROUP_WRITE && mode & SETGID == 0 {
+        let advice = "the group can use a lock file only if it is the file's group, too: chmod g+s";
+        return Finding::note(SUBJECT, text, advice);
+    }
+    Finding::fine(SUBJECT, text)
 }
 
 /// Files that users without write permission to the directory can lock. The next lock of a file of this user corrects it.
 fn exposed(directory: &Directory) -> Option<Finding> {
-    let mut count = 0usize;
-    let mut first = None;
-    for entry in fs::read_dir(directory.path()).ok()?.flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let Some(meta) = entry.metadata().ok().filter(|meta| meta.is_file() && is_used(&name)) else {
-            continue;
-        };
-        if excess(&entry.path(), &meta) != 0 {
-            count += 1;
-            first.get_or_insert_with(|| format!("{name}, user {}, mode {:o}", meta.uid(), meta.mode() & 0o777));
-        }
-    }
-    let text = format!("{count} lock files can be locked by users who may not write to the directory: {}", first?);
-    Some(Finding::new(Level::Warning, "permissions", text, "chmod go= them, or let their owner lock them once"))
-}
-
-fn access(directory: &Directory) -> Finding {
-    match directory.check_access() {
-        Ok(()) if directory.is_missing() => Finding::fine("access", "this user can create it"),
-        Ok(()) => Finding::fine("access", "this user can create, lock and list lock files"),
-        Err(unknown) => Finding::new(Level::Failure, "access", unknown.to_string(), ""),
-    }
+    let entries = fs::read_dir(directory.path()).ok()?.flatten();
+    let entries = entries.filter_map(|entry| Some((entry.path(), entry.metadata().ok()?)));
+    let mut exposed = entries.filter(|(path, meta)| {
+        meta.is_file()
+            && path.file_name().is_some_and(|name| is_used(&name.to_string_lossy()))
+            && excess(path, meta) != 0
+    });
+    let (first, meta) = exposed.next()?;
+    let (name, many) = (first.file_name()?.display(), 1 + exposed.count());
+    let text = format!(
+        "{many} lock files can be locked by users who may not write to the directory: {name}, user {}, mode {:o}",
+        meta.uid(),
+        meta.mode() & 0o777
+    );
+    Some(Finding::warning("permissions", text, "chmod go= them, or let their owner lock them once"))
 }
 
 /// Tests whether two open file descriptions exclude each other. It locks the directory itself, so it creates no file.
 fn exclusion(directory: &Directory) -> Finding {
-    let unclear = |error: io::Error| {
-        Finding::new(Level::Note, "exclusion", format!("the test on the directory failed: {error}"), "")
-    };
+    let unclear =
+        |error: io::Error| Finding::note("exclusion", format!("the test on the directory failed: {error}"), "");
     let open = || fs::File::open(directory.path());
     let (first, second) = match open().and_then(|first| Ok((first, open()?))) {
         Ok(both) => both,
@@ -166,20 +143,18 @@ fn exclusion(directory: &Directory) -> Finding {
         (Err(error), _) | (_, Err(error)) => unclear(error),
         (Ok(TryLock::Locked), Ok(TryLock::Locked)) => {
             let text = "two exclusive locks on one file were granted at once";
-            Finding::new(Level::Failure, "exclusion", text, "use a directory on a local file system")
+            Finding::failure("exclusion", text, "use a directory on a local file system")
         }
         _ => Finding::fine("exclusion", "a second lock on a locked file is refused"),
     }
 }
 
 fn wake_ups(directory: &Directory) -> Finding {
-    match watched(directory) {
-        Ok(_) => Finding::fine("wake-ups", "the kernel notifies waiters of other processes when a lock is released"),
-        Err(error) => {
-            let text = format!("none from other processes ({error}): waiters poll four times a second");
-            Finding::new(Level::Note, "wake-ups", text, "on Linux, raise fs.inotify.max_user_instances")
-        }
+    if let Err(error) = watched(directory) {
+        let text = format!("none from other processes ({error}): waiters poll four times a second");
+        return Finding::note("wake-ups", text, "on Linux, raise fs.inotify.max_user_instances");
     }
+    Finding::fine("wake-ups", "the kernel notifies waiters of other processes when a lock is released")
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -192,47 +167,27 @@ fn file_system(directory: &Directory) -> Option<Finding> {
     // Its type differs between architectures; the numbers have 32 bits.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::unnecessary_cast, reason = "see above")]
     let magic = rustix::fs::statfs(directory.existing()).ok()?.f_type as u32;
-    let Some((_, name, reach)) = FILE_SYSTEMS.iter().find(|(number, ..)| *number == magic) else {
+    let Some((_, name)) = REMOTE.iter().find(|(number, _)| *number == magic) else {
         return Some(Finding::fine("file system", format!("of type {magic:#x}, which is not known to be remote")));
     };
-    Some(match reach {
-        Reach::Local => Finding::fine("file system", format!("{name}: local")),
-        Reach::Doubtful => {
-            let text = format!("{name}: locks may not exclude other machines, and may hang while the server is away");
-            let advice = "use a directory on a local file system; between machines use redis:// or redlock://";
-            Finding::new(Level::Warning, "file system", text, advice)
-        }
-    })
+    let text = format!("{name}: locks may not exclude other machines, and may hang while the server is away");
+    let advice = "use a directory on a local file system; between machines use redis:// or redlock://";
+    Some(Finding::warning("file system", text, advice))
 }
 
+/// Magic numbers of statfs(2): of remote file systems, and of those of programs that implement locks themselves.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-enum Reach {
-    Local,
-    /// Remote file systems, and those of programs that implement locks themselves.
-    Doubtful,
-}
-
-/// Magic numbers of statfs(2).
-#[cfg(any(target_os = "linux", target_os = "android"))]
-const FILE_SYSTEMS: &[(u32, &str, Reach)] = &[
-    (0x0102_1994, "tmpfs", Reach::Local),
-    (0x8584_58f6, "ramfs", Reach::Local),
-    (0xef53, "ext4", Reach::Local),
-    (0x5846_5342, "xfs", Reach::Local),
-    (0x9123_683e, "btrfs", Reach::Local),
-    (0xf2f5_2010, "f2fs", Reach::Local),
-    (0x2fc1_2fc1, "zfs", Reach::Local),
-    (0x794c_7630, "overlayfs", Reach::Local),
-    (0x6969, "nfs", Reach::Doubtful),
-    (0x517b, "smb", Reach::Doubtful),
-    (0xff53_4d42, "cifs", Reach::Doubtful),
-    (0xfe53_4d42, "smb2", Reach::Doubtful),
-    (0x6573_5546, "fuse", Reach::Doubtful),
-    (0x0102_1997, "9p", Reach::Doubtful),
-    (0x00c3_6400, "ceph", Reach::Doubtful),
-    (0x5346_414f, "afs", Reach::Doubtful),
-    (0x0bd0_0bd0, "lustre", Reach::Doubtful),
-    (0x786f_4256, "vboxsf", Reach::Doubtful),
+const REMOTE: [(u32, &str); 10] = [
+    (0x6969, "nfs"),
+    (0x517b, "smb"),
+    (0xff53_4d42, "cifs"),
+    (0xfe53_4d42, "smb2"),
+    (0x6573_5546, "fuse"),
+    (0x0102_1997, "9p"),
+    (0x00c3_6400, "ceph"),
+    (0x5346_414f, "afs"),
+    (0x0bd0_0bd0, "lustre"),
+    (0x786f_4256, "vboxsf"),
 ];
 
 #[cfg(test)]

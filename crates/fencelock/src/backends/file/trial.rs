@@ -26,7 +26,6 @@ pub(super) async fn run(file: &File) -> Finding {
     remove_old(&file.directory);
     let clean = || -> BoxFuture<'_, bool> { Box::pin(async { remove_of(&file.directory, &key) }) };
     let tried = Trial::new(file, &key, ids).run(&clean).await;
-    remove_of(&file.directory, &key);
     // The cause says what to do.
     tried.finding(|_| "")
 }

@@ -1,21 +1,5 @@
 use std::time::Duration;
 
-/// What a node reports of itself. A quorum compares its nodes by it.
-///
-/// Begin with [`Health::default`], in which all fields are unknown, and set the known ones.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Health {
-    /// Identifies the server, independent of its address.
-    pub identity: Option<String>,
-    /// The machine that its address names.
-    pub host: Option<String>,
-    /// Its wall clock, relative to that of this process.
-    pub clock: Option<ClockOffset>,
-    /// The time since it started.
-    pub up_for: Option<Duration>,
-}
-
 /// How far a wall clock is from that of this process: a number and its error. There are no other fields, so the struct is
 /// exhaustive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +24,11 @@ impl ClockOffset {
     /// The minimum difference of the two clocks, regardless of the latency of the replies.
     pub fn apart_at_least(self, other: Self) -> Duration {
         Duration::from_micros(self.ahead.abs_diff(other.ahead)).saturating_sub(self.within + other.within)
+    }
+
+    /// The minimum difference from the clock of this process.
+    pub fn off_at_least(self) -> Duration {
+        self.apart_at_least(Self { ahead: 0, within: Duration::ZERO })
     }
 }
 
