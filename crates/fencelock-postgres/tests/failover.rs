@@ -92,7 +92,7 @@ async fn a_promoted_standby_grants_nothing_until_the_leases_that_it_may_have_los
     assert!(begun.elapsed() >= QUARANTINE, "{:?}", begun.elapsed());
     let after = claim("lost", LONGEST);
     assert!(granted(&next, &after).await > token);
-    let identity = next.diagnose().await.servers[0].health.identity.clone().expect("a run id");
+    let identity = next.diagnose().await.servers[0].identity.clone().expect("a run id");
     assert!(identity.ends_with("/00000002"), "{identity}");
     assert_eq!(quarantine_of(&open(&standby, "").await, &claim("other", LONGEST)).await, None, "it is over for all");
 }
