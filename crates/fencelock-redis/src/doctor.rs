@@ -1,7 +1,7 @@
 //! The reports of the nodes of a cluster or a quorum, merged and compared. `server`, `cluster` and `quorum` each have a `doctor` that
 //! makes their own.
 
-use fencelock_core::{Backend, BackendReport, Finding, Key, Level, Quorum as Size, ServerReport, Span};
+use fencelock_core::{Backend, BackendReport, ClockOffset, Finding, Key, Level, Quorum as Size, ServerReport, Span};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -143,7 +143,7 @@ pub(crate) fn clocks(reports: &[NodeReport], meaning: &str) -> Option<Finding> {
         return Some(Finding::new(level, "clocks", text, "run NTP on all nodes"));
     }
     // Of the nearest node.
-    if all().map(|clock| clock.off_at_least()).min()? > CLOCK_FINE {
+    if all().map(ClockOffset::off_at_least).min()? > CLOCK_FINE {
         let text = format!("the clock of this machine differs from those of the nodes, which agree {each}");
         let advice = "run NTP on this machine: the nodes correct its proposals for tokens";
         return Some(Finding::warning("clocks", text, advice));

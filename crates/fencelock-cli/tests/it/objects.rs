@@ -141,9 +141,9 @@ fn whoever_waits_until_a_key_is_free_polls_as_for_a_lock() {
     Test::new(&backend, "acquire k --ttl 1h").ok();
     backend.store().requests();
     run(Test::new(&backend, "wait k --wait 3s"), 75, "stopped waiting");
-    // After pauses from 100 ms on, each half as long again.
+    // After pauses from 100 ms on, each half as long again; and three more, if this user has keepers that might hold it for a session.
     let reads = backend.store().requests().len();
-    assert!((2..=8).contains(&reads), "{reads}");
+    assert!((2..=11).contains(&reads), "{reads}");
 }
 
 #[test]

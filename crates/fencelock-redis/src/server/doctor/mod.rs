@@ -147,7 +147,7 @@ async fn sentinels(mastership: &Mastership) -> Vec<Finding> {
     let (votes, answered) = (votes_for(&answers.named, named), answers.named.iter().flatten().count());
     let (master, epoch) = (hosts::shown(&named.address), named.config_epoch);
     let text = format!("{votes} of {all} name {master} as the master, in configuration epoch {epoch}");
-    let faults: String = answers.faults.iter().map(|fault| format!("; {fault}")).collect();
+    let faults: String = answers.faults.iter().fold(String::new(), |text, fault| text + "; " + &fault.to_string());
     let (level, more, advice) = if votes == all {
         (Level::Fine, String::new(), "")
     } else if votes * 2 <= all {

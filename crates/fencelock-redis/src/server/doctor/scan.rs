@@ -90,10 +90,11 @@ impl Found {
     }
 
     fn finding(&self) -> Finding {
+        type Remedy = fn(&str) -> String;
         let locks = |many| if many == 1 { "1 lock".to_owned() } else { format!("{many} locks") };
         let checked = format!(" (of {} that were checked)", locks(self.seen.len()));
         let checked = if self.more { &checked } else { "" };
-        let kinds: [(&str, fn(&str) -> String); 3] = [
+        let kinds: [(&str, Remedy); 3] = [
             ("waiters whose entries cannot be read", Unread::advice),
             ("values that cannot be read, which count as held", |_| LATER.to_owned()),
             ("completions that cannot be read, so their work does not run", |redis_key| {
