@@ -123,16 +123,14 @@ impl Descendants {
     }
 
     fn living(&self) -> Vec<Process> {
-        let mut all = self.all();
-        all.retain(|process| !process.dead && Some(process.pid) != self.spared);
-        all
+        living(self.spared, || self.all())
     }
 
     fn all(&self) -> Vec<Process> {
         if Path::new("/proc/thread-self/children").exists() {
             self.by_children()
         } else {
-            by_parents(self.root, &every_process())
+            by_parents(self.root, &every_process(self.root))
         }
     }
 
@@ -142,11 +140,9 @@ impl Descendants {
         let mut family = HashSet::from([self.root.as_raw_nonzero().get()]);
         while let Some(parent) = next.pop() {
             for pid in children(parent) {
-                let process = Process::read(pid).or_else(|| Process::hidden(pid, parent));
+                let process = Process::read(pid).unwrap_or_else(|| Process::unread(pid, parent));
                 // The process ID may be reused. The parent of a descendant is a known descendant.
-                if let Some(process) = process.filter(|process| family.contains(&process.parent))
-                    && family.insert(raw(pid))
-                {
+                if family.contains(&process.parent) && family.insert(raw(pid)) {
                     found.push(process);
                     next.push(pid);
                 }
@@ -161,10 +157,10 @@ impl Process {
         parse(pid, &read_lossy(format!("/proc/{}/stat", raw(pid)))?)
     }
 
-    /// A process that the kernel lists but `/proc` does not show to this user (`hidepid=`).
-    fn hidden(pid: Pid, parent: Pid) -> Option<Self> {
-        let refuses = test_kill_process(pid) == Err(Errno::PERM);
-        refuses.then_some(Self { pid, parent: raw(parent), group: 0, dead: false, start: None })
+    /// A process that the kernel lists but `/proc` does not show: hidden from this user (`hidepid=`), or gone since then.
+    fn unread(pid: Pid, parent: Pid) -> Self {
+        let hidden = test_kill_process(pid) == Err(Errno::PERM);
+        Self { pid, parent: raw(parent), group: 0, dead: !hidden, start: None }
     }
 
     /// Sends it a signal, and never to another process that has reused its process ID.
@@ -196,6 +192,21 @@ impl Process {
     fn unsignalled(self) -> UnsignalledProcess {
         let pid = raw(self.pid);
         UnsignalledProcess { pid, uid: user_of(pid) }
+    }
+}
+
+/// The processes that are alive, but for `spared`. A process whose parent exits during a scan may be on no list that the scan reads. So
+/// that none is left is believed of a scan in which nobody has died.
+fn living(spared: Option<Pid>, mut scan: impl FnMut() -> Vec<Process>) -> Vec<Process> {
+    let mut dead = None;
+    loop {
+        let (gone, mut alive): (Vec<_>, Vec<_>) = scan().into_iter().partition(|process| process.dead);
+        alive.retain(|process| Some(process.pid) != spared);
+        let gone: HashSet<_> = gone.into_iter().map(|process| (process.pid, process.start)).collect();
+        if !alive.is_empty() || dead.as_ref().is_some_and(|dead| gone.is_subset(dead)) {
+            return alive;
+        }
+        dead = Some(gone);
     }
 }
 
@@ -274,8 +285,10 @@ fn children(pid: Pid) -> Vec<Pid> {
     lists.flat_map(|list| pids(list.split_whitespace())).collect()
 }
 
-fn every_process() -> Vec<Process> {
-    every_number().into_iter().filter_map(Process::read).collect()
+/// What cannot be read is gone, or of another user. It may have been a child of `root`.
+fn every_process(root: Pid) -> Vec<Process> {
+    let gone = |pid| Process { dead: true, ..Process::unread(pid, root) };
+    every_number().into_iter().map(|pid| Process::read(pid).unwrap_or_else(|| gone(pid))).collect()
 }
 
 /// The numbers of all processes that `/proc` shows.
@@ -337,6 +350,17 @@ mod tests {
     }
 
     #[test]
+    fn a_process_whose_parent_exits_during_the_scan_is_found() {
+        let dead = |number| Process { dead: true, ..process(number, 1) };
+        // A child of 3 that a scan misses, because 3 exits after the scan has read the children of 1.
+        let mut scans =
+            [vec![dead(3), process(2, 1)], vec![dead(3), dead(4)], vec![dead(3), dead(4), process(9, 1)]].into_iter();
+        let found = living(Some(pid(2)), || scans.next().unwrap());
+        assert_eq!(found, [process(9, 1)]);
+        assert_eq!(living(None, || vec![dead(3)]), []);
+    }
+
+    #[test]
     fn a_snapshot_with_a_cycle_is_scanned_once() {
         assert_eq!(by_parents(pid(5), &[process(6, 5), process(5, 6)]).len(), 2);
     }
@@ -348,7 +372,7 @@ mod tests {
         let number = i32::try_from(child.id()).unwrap();
         let has = |found: Vec<Process>| found.iter().any(|process| raw(process.pid) == number);
         assert!(has(Descendants::of_this_process(None).by_children()));
-        assert!(has(by_parents(getpid(), &every_process())));
+        assert!(has(by_parents(getpid(), &every_process(getpid()))));
         child.kill().unwrap();
         child.wait().unwrap();
     }
