@@ -61,12 +61,34 @@ pub(super) async fn begin(
     client: &Client,
     progress: &Arc<Progress>,
 ) -> Result<Begun, Error> {
-    let begun = begin_once(key, once, request, client, progress).await;
-    match &begun {
-        Ok(Begun::Run(..)) => progress.done("was acquired"),
-        Ok(Begun::AlreadyDone(_)) | Err(_) => progress.clear(),
+    let mut work = once.window.work(key, client).ttl(request.ttl);
+    if once.even_if_failed {
+        work = work.even_if_failed();
     }
-    begun
+    if let Some(wait) = request.wait {
+        work = work.wait(wait);
+    }
+    // Without a wait, the error reports the holder.
+    if request.wait != Some(Duration::ZERO) {
+        let (waits, troubles) = (Arc::clone(progress), Arc::clone(progress));
+        work = work.on_wait(move |waiting| waits.waiting(&WaitStatus::from(waiting)));
+        work = work.on_trouble(move |cause| troubles.trouble(cause));
+    }
+    if let Some(label) = request.label {
+        work = work.label(label);
+    }
+    let begun = work.begin().await.inspect_err(|_| progress.clear())?;
+    Ok(match begun {
+        OnceStart::Started(run) => {
+            progress.done("was acquired");
+            let (guard, rest) = run.into_parts();
+            Begun::Run(guard.into(), rest)
+        }
+        OnceStart::AlreadyDone(done) => {
+            progress.clear();
+            Begun::AlreadyDone(done)
+        }
+    })
 }
 
 async fn claim_once(
@@ -121,36 +143,4 @@ async fn claim_permits(
 
 fn show_wait(progress: &Progress, waiting: &Waiting) {
     progress.waiting(&WaitStatus::from(waiting));
-}
-
-async fn begin_once(
-    key: &str,
-    once: OnceRule,
-    request: ClaimRequest<'_>,
-    client: &Client,
-    progress: &Arc<Progress>,
-) -> Result<Begun, Error> {
-    let mut work = once.window.work(key, client).ttl(request.ttl);
-    if once.even_if_failed {
-        work = work.even_if_failed();
-    }
-    if let Some(wait) = request.wait {
-        work = work.wait(wait);
-    }
-    // Without a wait, the error reports the holder.
-    if request.wait != Some(Duration::ZERO) {
-        let (waits, troubles) = (Arc::clone(progress), Arc::clone(progress));
-        work = work.on_wait(move |waiting| waits.waiting(&WaitStatus::from(waiting)));
-        work = work.on_trouble(move |cause| troubles.trouble(cause));
-    }
-    if let Some(label) = request.label {
-        work = work.label(label);
-    }
-    Ok(match work.begin().await? {
-        OnceStart::Started(run) => {
-            let (guard, rest) = run.into_parts();
-            Begun::Run(guard.into(), rest)
-        }
-        OnceStart::AlreadyDone(done) => Begun::AlreadyDone(done),
-    })
 }

@@ -4,8 +4,8 @@ use crate::progress::Progress;
 use crate::text::{holding, plain};
 use crate::wait_status::WaitStatus;
 use fencelock::contract::engine::AcquireSlot;
-use fencelock::{Client, Error, Guards, Holding, SlotGuard, Span};
-use std::fmt::Write;
+use fencelock::{Client, Error, Guards, Holding, Span};
+use std::fmt::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -15,11 +15,27 @@ pub(super) const LISTING: Duration = Duration::from_secs(5);
 /// The number of slots that are shown with their holders.
 const SHOWN: usize = 16;
 
-/// The held slots of a key, which are keys of their own; an error says why they are unknown.
-pub(super) async fn held(key: &str, client: &Client, within: Duration) -> Result<Vec<Holding>, String> {
-    let listed = timeout(within, client.list()).await;
-    let listed = listed.map_err(|_| format!("the locks were not listed within {}", Span(within)))?;
-    let mut slots = listed.map_err(|error| format!("{error:#}"))?;
+/// Why the held slots of a key are unknown.
+#[derive(Debug)]
+pub(super) enum Unlisted {
+    /// The locks were not listed within this time.
+    Late(Duration),
+    Failed(Error),
+}
+
+impl fmt::Display for Unlisted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Late(within) => write!(f, "the locks were not listed within {}", Span(*within)),
+            Self::Failed(error) => write!(f, "{error:#}"),
+        }
+    }
+}
+
+/// The held slots of a key, which are keys of their own.
+pub(super) async fn held(key: &str, client: &Client, within: Duration) -> Result<Vec<Holding>, Unlisted> {
+    let listed = timeout(within, client.list()).await.map_err(|_| Unlisted::Late(within))?;
+    let mut slots = listed.map_err(Unlisted::Failed)?;
     slots.retain(|held| number(key, held.key.as_str()).is_some());
     slots.sort_by_key(|held| number(key, held.key.as_str()));
     Ok(slots)
@@ -53,8 +69,8 @@ pub(super) fn shown(slots: &[Holding]) -> String {
 }
 
 /// What is said about a free key whose slots cannot be seen.
-pub(super) fn unknown(why: &str) -> String {
-    format!("whether slots of it are held is unknown: {}", plain(why))
+pub(super) fn unknown(why: &Unlisted) -> String {
+    format!("whether slots of it are held is unknown: {}", plain(&why.to_string()))
 }
 
 /// Waits for one of the slots of `run --slots`.
@@ -65,24 +81,7 @@ pub(super) async fn acquire(
     client: &Client,
     progress: &Arc<Progress>,
 ) -> Result<(Guards, u32), Error> {
-    let held = acquire_once(&plan.keys[0], slots, request, client, progress).await;
-    match &held {
-        Ok(_) => progress.done("was acquired"),
-        Err(_) => progress.clear(),
-    }
-    let held = held?;
-    let slot = held.slot();
-    Ok((held.into_guard().into(), slot))
-}
-
-async fn acquire_once(
-    key: &str,
-    slots: u32,
-    request: ClaimRequest<'_>,
-    client: &Client,
-    progress: &Arc<Progress>,
-) -> Result<SlotGuard, Error> {
-    let mut set = client.slots(key, slots).ttl(request.ttl);
+    let mut set = client.slots(&plan.keys[0], slots).ttl(request.ttl);
     if let Some(wait) = request.wait {
         set = set.wait(wait);
     }
@@ -95,7 +94,10 @@ async fn acquire_once(
     if let Some(label) = request.label {
         set = set.label(label);
     }
-    set.acquire().await
+    let held = set.acquire().await.inspect_err(|_| progress.clear())?;
+    progress.done("was acquired");
+    let slot = held.slot();
+    Ok((held.into_guard().into(), slot))
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 use super::claim::check;
-use super::slots;
+use super::slots::{self, Unlisted};
 use crate::args::Wait;
 use crate::context::Context;
 use crate::exit::Exit;
@@ -131,14 +131,17 @@ async fn look(
     }
     let once = wait.limit == Some(Duration::ZERO);
     let within = if once { slots::LISTING } else { left.clamp(MIN_INSPECT_TIMEOUT, slots::LISTING) };
-    let slots = slots::held(&wait.key, client, within).await;
-    Ok(slots
-        .unwrap_or_else(|why| {
-            context.report.emit(&Event::SlotsUnknown { key: &wait.key, why });
-            Vec::new()
-        })
-        .into_iter()
-        .next())
+    match slots::held(&wait.key, client, within).await {
+        Ok(slots) => Ok(slots.into_iter().next()),
+        // It may be answered next time.
+        Err(Unlisted::Failed(Error::Unreachable { cause, .. })) if !cause.is_permanent() => {
+            Err(Error::unreachable(cause))
+        }
+        Err(why) => {
+            context.report.emit(&Event::SlotsUnknown { key: &wait.key, why: why.to_string() });
+            Ok(None)
+        }
+    }
 }
 
 /// Polls once, at most until the wait ends. A single poll without a wait uses the timeout of the backend. Without a reply within a

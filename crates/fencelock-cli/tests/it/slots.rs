@@ -2,7 +2,7 @@
 
 use crate::backend::{TestBackend, patient};
 use crate::test::Test;
-use fencelock_testkit::Reply;
+use fencelock_testkit::{Proxy, Reply, Then};
 use serde_json::{Value, json};
 
 #[test]
@@ -92,6 +92,17 @@ fn who_may_not_list_is_told_that_slots_may_be_held() {
     assert_eq!((&json["held"], &json["slots"]), (&json!(false), &Value::Null), "{json}");
     let event: Value = serde_json::from_str(run("--json wait k").stderr.lines().last().unwrap()).unwrap();
     assert_eq!(event["event"], "slots_unknown", "{event}");
+}
+
+#[test]
+fn a_key_whose_slots_were_not_listed_for_a_moment_is_not_free() {
+    let Some(backend) = TestBackend::redis() else { return };
+    let mut holder = Test::script(&backend, "--slots 2 k", "echo held; read go").start();
+    holder.wait_for("held");
+    let proxy = Proxy::to(backend.server().port()).unwrap();
+    proxy.drop_reply_to("SCAN", Then::Close);
+    let output = Test::new(&backend, "wait -w 2 k").env("FENCELOCK_URL", &proxy.url()).output();
+    assert!(output.status == 75 && proxy.dropped_replies() == 1, "{}", output.stderr);
 }
 
 #[test]
