@@ -46,6 +46,11 @@ pub(crate) enum Event<'a> {
         key: &'a str,
         why: String,
     },
+    /// Nothing is kept for this owner of a process.
+    NothingKept {
+        pid: u32,
+        owner: Option<&'a str>,
+    },
     /// A long wait has ended.
     Waited {
         locks: Locks<'a>,
@@ -234,6 +239,7 @@ impl Event<'_> {
             Self::Waiting { first: true, .. }
             | Self::Trouble(_)
             | Self::SlotsUnknown { .. }
+            | Self::NothingKept { .. }
             | Self::Waited { .. }
             | Self::Quarantined(_)
             | Self::AlreadyDone(_)
@@ -263,6 +269,10 @@ impl Event<'_> {
             }
             Self::Trouble(cause) => format!("waiting for a reply: {cause}"),
             Self::SlotsUnknown { key, why } => format!("{key} is free; whether slots of it are held is unknown: {why}"),
+            Self::NothingKept { pid, owner } => {
+                let whose = owner.map_or_else(|| "without a name".to_owned(), |owner| format!("named {owner}"));
+                format!("nothing was released: process {pid} has no locks here for the owner {whose}")
+            }
             Self::Waited { locks, what, waited } => format!("{locks} {what}, after {}", Span(*waited)),
             Self::Quarantined(cause) => format!("waiting: {cause}"),
             Self::Acquired { key, fence, .. } => format!("acquired {key} with fencing token {fence}"),
@@ -331,6 +341,7 @@ impl Event<'_> {
             }
             Self::Trouble(cause) => json!({ "event": "unreachable", "reason": cause.to_string() }),
             Self::SlotsUnknown { key, why } => json!({ "event": "slots_unknown", "key": key, "reason": why }),
+            Self::NothingKept { pid, owner } => json!({ "event": "nothing_kept", "while_pid": pid, "name": owner }),
             Self::Waited { locks, waited, .. } => {
                 locks.add_to(json!({ "event": "waited", "waited_ms": millis(*waited) }))
             }

@@ -4,6 +4,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::keeper::{self, Done, Request};
+use crate::report::Event;
 use crate::text::plain;
 use fencelock::Released;
 use serde_json::json;
@@ -12,6 +13,9 @@ use serde_json::json;
 pub(super) async fn release(release: Release, context: &Context) -> Result<Exit, Failure> {
     if let Some(pid) = release.while_pid {
         let done = keeper::release_all(&release, pid, context).await?;
+        if done.is_empty() {
+            context.report.emit(&Event::NothingKept { pid, owner: release.owner.as_deref() });
+        }
         let exits: Result<Vec<_>, Failure> = done.iter().map(|done| report(done, context)).collect();
         return Ok(exits?.into_iter().find(|exit| *exit != Exit::Success).unwrap_or(Exit::Success));
     }

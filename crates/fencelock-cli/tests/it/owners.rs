@@ -35,7 +35,7 @@ fn a_name_of_a_process_is_an_owner_of_its_own() {
         let waiting = runner.acquire(&backend, "deploy --owner job-2").start();
         waiting.wait_for_error("waiting for deploy, ");
         let all = |owner: &str| Test::new(&backend, &format!("release --all --while-pid {} {owner}", runner.pid()));
-        all("").run();
+        all("").output();
         assert!(!is_free(&backend, "deploy"), "the process without a name has none");
         let mut released: Vec<_> = all("--owner job-1").output().stdout.lines().map(str::to_owned).collect();
         released.sort();
@@ -43,12 +43,17 @@ fn a_name_of_a_process_is_an_owner_of_its_own() {
         let second = waiting.end();
         assert_eq!(second.status, 0, "{}", second.stderr);
         assert_eq!(Test::new(&backend, &format!("release cache --holder {also}")).output().status, 76);
-        all("--owner job-1").run();
+        all("--owner job-1").output();
         assert!(!is_free(&backend, "deploy"), "the second job has it");
         Test::new(&backend, &format!("release docs --holder {of_job_2}")).stdout("docs: released\n").run();
         all("--json --owner job-2").stdout("{\"key\":\"deploy\",\"reason\":null,\"released\":true}\n").run();
         assert!(is_free(&backend, "deploy"));
-        all("--owner job-2").run();
+        let output = all("--owner job-2").output();
+        assert!(
+            output.status == 0 && output.stderr.contains("no locks here for the owner named job-2"),
+            "{}",
+            output.stderr
+        );
     }
 }
 
