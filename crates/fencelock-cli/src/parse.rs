@@ -3,10 +3,11 @@
 use crate::args::{Arguments, Command, Run};
 use crate::mistakes::explain;
 use crate::settings::Settings;
-use crate::text::plain;
+use crate::text::{self, plain};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches};
 use fencelock::backends::scheme_of;
+use std::convert::Infallible;
 use std::ffi::OsString;
 
 /// Parses the arguments of this process.
@@ -26,6 +27,11 @@ pub(crate) fn key(text: &str) -> Result<String, String> {
 pub(crate) fn process(text: &str) -> Result<u32, String> {
     let number = text.parse().ok().filter(|number| (1..=i32::MAX.cast_unsigned()).contains(number));
     number.ok_or_else(|| "a process has a number of 1 or more; in a shell it is $$".to_owned())
+}
+
+/// The description of a holder; the library refuses a long one.
+pub(crate) fn label(text: &str) -> Result<String, Infallible> {
+    Ok(text::label(text))
 }
 
 /// The name of an owner, which is a word in the labels of its locks.

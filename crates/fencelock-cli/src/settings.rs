@@ -6,6 +6,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::secrets::has_password;
 use crate::span;
+use crate::text;
 use fencelock::{Owner, Ttl};
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
@@ -289,6 +290,7 @@ fn parse(text: &str) -> Result<Entries, String> {
         let valid = span::parse(ttl).and_then(|span| Ttl::new(span).map_err(|invalid| invalid.to_string()));
         valid.map_err(|why| format!("ttl: {}", without_url(&why)))?;
     }
-    Owner::new("host", 1, entries.label.as_deref()).map_err(|invalid| format!("label: {invalid}"))?;
+    Owner::new("host", 1, entries.label.as_deref().map(text::label).as_deref())
+        .map_err(|invalid| format!("label: {invalid}"))?;
     Ok(entries)
 }

@@ -2,7 +2,7 @@
 
 use crate::json::prefix;
 use fencelock::contract::Occupied;
-use fencelock::{Expiry, Fault, HolderInfo, Holding, Liveness, Mode, Span, Unknown};
+use fencelock::{Expiry, Fault, HolderInfo, Holding, Liveness, Mode, Owner, Span, Unknown};
 use std::fmt::Write;
 use std::time::Duration;
 use unicode_width::UnicodeWidthStr;
@@ -15,6 +15,17 @@ pub(crate) fn plain(text: &(impl ToString + ?Sized)) -> String {
         return text;
     }
     text.chars().map(|c| if misleads(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
+}
+
+/// What fits into the label of a lock, with a mark where it was cut: a long label is no reason to refuse a lock.
+pub(crate) fn label(text: &str) -> String {
+    const MARK: char = '…';
+    if text.len() <= Owner::LABEL_MAX_BYTES {
+        return text.to_owned();
+    }
+    let fits = |(at, _): &(usize, char)| *at <= Owner::LABEL_MAX_BYTES - MARK.len_utf8();
+    let end = text.char_indices().take_while(fits).last().map_or(0, |(at, _)| at);
+    format!("{}{MARK}", &text[..end])
 }
 
 /// Characters that move the cursor, end a line, or change the text direction.

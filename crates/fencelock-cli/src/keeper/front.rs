@@ -37,7 +37,7 @@ pub(crate) async fn acquire(acquire: &Acquire, pid: u32, context: &Context) -> R
     }
     let watched = Watched::open(pid)?;
     let owner = acquire.owner.clone().unwrap_or_default();
-    let label = label_of(&owner, (pid, &watched.command), acquire.label.as_deref()).map_err(usage)?;
+    let label = label_of(&owner, (pid, &watched.command), acquire.label.as_deref());
     let plan = Plan::of_keeper(acquire, &label).map_err(usage)?;
     let client = context.connect_to_wait().await?;
     let backend = check_all(&plan, &client, context).await?;

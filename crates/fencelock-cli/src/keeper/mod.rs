@@ -39,6 +39,7 @@ pub(crate) use socket::{ask, exist, holds, named};
 use crate::failure::Failure;
 use crate::plan::Plan;
 use crate::report::Reporter;
+use crate::text;
 use fencelock::{Client, HolderId, Mode, Owner};
 use serde::{Deserialize, Serialize};
 
@@ -129,18 +130,11 @@ pub(crate) fn watched_by(owner: &Owner) -> Option<u32> {
 
 /// Who has a lock and why, for everybody who waits for it: `for job-7 while 4242 runner: deploy`. See [`owner_of`].
 #[cfg(any(target_os = "linux", test))]
-fn label_of(owner: &str, (pid, command): (u32, &str), label: Option<&str>) -> Result<String, String> {
+fn label_of(owner: &str, (pid, command): (u32, &str), label: Option<&str>) -> String {
     let owner = if owner.is_empty() { String::new() } else { format!("for {owner} ") };
     let of_process = format!("{owner}while {pid} {command}");
-    let Some(label) = label.filter(|label| !label.is_empty()) else { return Ok(of_process) };
-    let longest = Owner::LABEL_MAX_BYTES.saturating_sub(of_process.len() + 2);
-    if label.len() > longest {
-        return Err(format!(
-            "--label has at most {longest} bytes here, because `{of_process}` precedes it; this one has {}",
-            label.len()
-        ));
-    }
-    Ok(format!("{of_process}: {label}"))
+    let why = label.filter(|label| !label.is_empty()).map(|label| format!(": {label}")).unwrap_or_default();
+    text::label(&format!("{of_process}{why}"))
 }
 
 /// The name of the owner in the label of a lock that a keeper has.
@@ -245,7 +239,7 @@ mod tests {
     fn a_label_names_owner_and_process_whatever_the_process_calls_itself() {
         for (owner, command) in [("job-7", "runner"), ("a:b/c", "for x while 3 y"), ("", "for x"), ("", "while")] {
             for label in [None, Some("for me while 9 lives"), Some("")] {
-                let text = label_of(owner, (4242, command), label).unwrap();
+                let text = label_of(owner, (4242, command), label);
                 let named = Some(owner).filter(|owner| !owner.is_empty());
                 assert_eq!((owner_of(&text), process_of(&text)), (named, Some(4242)), "{text}");
             }
@@ -253,8 +247,9 @@ mod tests {
         for other in ["nightly", "for me", "for me and you", "while away"] {
             assert_eq!((owner_of(other), process_of(other)), (None, None), "{other}");
         }
-        assert!(
-            label_of("x", (1, "sh"), Some(&"l".repeat(128))).unwrap_err().contains("`for x while 1 sh` precedes it")
-        );
+        for (label, end) in [("l".repeat(128), "lll…"), ("é".repeat(64), "éé…"), ("l".repeat(110), "lll")] {
+            let text = label_of("x", (1, "sh"), Some(&label));
+            assert!(text.len() <= 128 && text.starts_with("for x while 1 sh: ") && text.ends_with(end), "{text}");
+        }
     }
 }

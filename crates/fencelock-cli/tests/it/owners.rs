@@ -58,6 +58,18 @@ fn a_name_of_a_process_is_an_owner_of_its_own() {
 }
 
 #[test]
+fn a_long_label_is_cut_and_refuses_no_lock() {
+    let backend = TestBackend::files();
+    let (session, label) = (Session::start(), "x".repeat(500));
+    for line in
+        ["run k --label LABEL -- true".to_owned(), format!("acquire k --while-pid {} --label LABEL", session.pid())]
+    {
+        let output = Test::new(&backend, &line.replace("LABEL", &label)).output();
+        assert_eq!(output.status, 0, "{line}: {}", output.stderr);
+    }
+}
+
+#[test]
 fn a_name_of_an_owner_is_one_plain_word() {
     let backend = TestBackend::files();
     let session = Session::start();
