@@ -89,6 +89,8 @@ fn a_queue_and_leases_that_tasks_share_violate_no_guarantee_in_any_world() {
     let covered = run_mix(1, Mix::Queue, 60).covered;
     let missing: Vec<_> = Coverage::OF_QUEUES.into_iter().filter(|it| covered.of(*it) == 0).collect();
     assert_eq!(missing, [], "the batch must cover all events of queues");
+    // A lease that ends late, by a slow clock, was evicted and passed on.
+    assert_eq!(batch(3095, 1, 1, Mix::Queue, None, 1).unwrap().found, []);
 }
 
 #[test]

@@ -66,5 +66,5 @@ pub fn check(history: &History) -> CheckResults {
     }
     sets::check(&view, &mut found);
     sometimes::check(&view.run, &mut found);
-    CheckResults::of(found, &view.run)
+    CheckResults::of(found, &view.run, &history.lines)
 }

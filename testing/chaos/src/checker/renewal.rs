@@ -33,7 +33,7 @@ pub(super) fn check(key: &str, view: &KeyView<'_>, found: &mut Vec<Violation>) {
                 check: Check::C6,
                 key: key.to_owned(),
                 lines: vec![mine.number, other.number, at.number],
-                span_us: (mine.acquire.invoke_us, at.line.return_us),
+                span_us: (mine.asked(), at.line.return_us),
                 text: format!("{} renewed after {} had acquired the key", mine.acquire.client, other.acquire.client),
             });
         }

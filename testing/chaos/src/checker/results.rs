@@ -1,5 +1,6 @@
 use super::view::{At, RunView};
 use super::violation::{Check, Violation};
+use crate::history::HistoryLine;
 use std::fmt;
 
 /// The result of all checks of a history.
@@ -16,7 +17,7 @@ pub struct CheckResults {
 }
 
 impl CheckResults {
-    pub(super) fn of(found: Vec<Violation>, run: &RunView<'_>) -> Self {
+    pub(super) fn of(found: Vec<Violation>, run: &RunView<'_>, lines: &[HistoryLine]) -> Self {
         let mut results = Self::default();
         for control in &run.controls {
             let Some(check) = check_of(control) else { continue };
@@ -30,7 +31,7 @@ impl CheckResults {
                 |control: &At<'_>| control.line.key == violation.key && check_of(control) == Some(violation.check);
             if run.controls.iter().any(is_it) {
                 results.wanted.push(violation);
-            } else if run.faults.iter().any(|fault| excuses(fault, &violation)) {
+            } else if run.faults.iter().any(|fault| excuses(fault, &violation, lines)) {
                 results.excused.push(violation);
             } else {
                 results.broken.push(violation);
@@ -55,11 +56,14 @@ pub(super) fn check_of(control: &At<'_>) -> Option<Check> {
     control.line.what.as_deref()?.parse().ok()
 }
 
-fn excuses(fault: &At<'_>, violation: &Violation) -> bool {
+/// A fault of one holder excuses no other one.
+fn excuses(fault: &At<'_>, violation: &Violation, lines: &[HistoryLine]) -> bool {
     let line = fault.line;
+    let is_of_it = |number: &usize| lines[number - 1].holder == line.holder;
     let (from, until) = violation.span_us;
     line.excuses.iter().any(|name| *name == violation.check.to_string())
         && (line.key.is_empty() || line.key == violation.key)
+        && (line.holder.is_none() || violation.lines.iter().any(is_of_it))
         && line.invoke_us <= until
         && line.return_us >= from
 }

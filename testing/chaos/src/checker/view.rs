@@ -1,7 +1,6 @@
 //! A history, sorted for the checks.
 
 use crate::history::{History, HistoryLine, HoldMode, Op, Outcome};
-use crate::recorder::assumed_lease;
 use std::collections::{BTreeMap, HashMap};
 
 /// A line and its number.
@@ -34,11 +33,11 @@ impl Hold<'_> {
     }
 
     /// The earliest time at which an event can affect the hold: a lease is not older than its TTL when it is granted, even if
-    /// the holder waited in the queue. The lease of several tasks may be older than the request of its last task:
-    /// its end shows when it was requested.
+    /// the holder waited in the queue. The lease of several tasks may be older than the request of its last task. By any
+    /// clock it ends at most its TTL after it was requested.
     pub(super) fn asked(&self) -> u64 {
         let Some(ttl) = self.acquire.ttl_us else { return self.acquire.invoke_us };
-        let lease = self.acquire.valid_until_us.map_or(u64::MAX, |until| until.saturating_sub(assumed_lease(ttl)));
+        let lease = self.acquire.valid_until_us.map_or(u64::MAX, |until| until.saturating_sub(ttl));
         self.acquire.invoke_us.min(lease).max(self.acquire.return_us.saturating_sub(ttl))
     }
 

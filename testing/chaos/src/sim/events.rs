@@ -3,7 +3,7 @@
 use super::Mutant;
 use super::client::{Client, Timer, number_of};
 use super::coverage::Coverage;
-use super::world::{Event, World};
+use super::world::{Event, World, holder_name};
 use crate::history::{HistoryLine, Op};
 use crate::rng_ext::RngExt as _;
 use fencelock_core::engine::{KeyEngine, Sender};
@@ -166,11 +166,11 @@ pub(super) fn check_learned(world: &mut World<'_>, client: usize, holder: u128) 
 pub(super) fn evict(world: &mut World<'_>) {
     let key = world.rng.usize(..world.keys.len());
     let (before, clients, mut grants) = (world.nodes[0].state(key), &world.clients, Vec::new());
-    if world.nodes[0].evict(world.now, key, &mut |grant| deliver(clients, &mut grants, grant)) {
-        world.trace(|| format!("the hold of k{key} is evicted"));
+    if let Some(holder) = world.nodes[0].evict(world.now, key, &mut |grant| deliver(clients, &mut grants, grant)) {
+        world.trace(|| format!("the hold {holder:x} of k{key} is evicted"));
         let mut line = HistoryLine::new("", world.keys[key].as_str(), Op::Fault, world.now, world.now).what("evicted");
         line.excuses = ["C3", "C4", "C6"].map(str::to_owned).to_vec();
-        world.lines.push(line);
+        world.lines.push(line.hold(&holder_name(holder), None));
         announce(world, key, before, None, grants);
     }
     let most = if world.now < world.scenario.calm_us { 3_000_000 } else { 200_000 };

@@ -225,17 +225,17 @@ impl SimNode {
         }
     }
 
-    /// An operator ends the hold of a key. Returns whether there was one.
-    pub(super) fn evict(&mut self, at: u64, key: usize, mut publish: &mut Publish<'_>) -> bool {
+    /// An operator ends the hold of a key. Returns the holder, if there was one.
+    pub(super) fn evict(&mut self, at: u64, key: usize, mut publish: &mut Publish<'_>) -> Option<u128> {
         self.model.server.now_us = self.clock.micros(at);
         let hand_off_ms = self.hand_off_ms();
         if !self.up || self.is_in_quarantine() {
-            return false;
+            return None;
         }
         let (server, key) = self.model.key(&key);
-        let Some(Inspect { by, .. }) = key.inspect(server) else { return false };
+        let Inspect { by, .. } = key.inspect(server)?;
         let evicted = key.evict(server, (&by, HoldKind::Ours), server.now_us, hand_off_ms, &Gate::Open, &mut publish);
-        matches!(evicted, Ok(Evict::Evicted(_)))
+        by.holder().filter(|_| matches!(evicted, Ok(Evict::Evicted(_))))
     }
 
     /// The lease of a hand-off until it is confirmed: shorter than a full one, as in production.
