@@ -23,10 +23,8 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod audit;
 mod command_counter;
 mod error;
-mod holds;
 mod locks;
 mod measure;
 mod plan;
@@ -43,12 +41,11 @@ mod wakeups;
 pub mod workers;
 mod workspace;
 
-pub use audit::{Audit, MAX_CHANGES};
 pub use error::NotMeasured;
 pub use measure::measure;
 pub use plan::Plan;
 pub use preflight::preflight;
-pub use protocol::{HoldChange, LoadMode, Sharing, Workload};
+pub use protocol::Workload;
 pub use report::{Fairness, LoadReport, Sale, Wait, jain};
 pub use serve::serve;
 pub use waits::Waits;

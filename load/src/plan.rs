@@ -1,12 +1,12 @@
 use crate::error::NotMeasured;
-use crate::locks::{fixed, names, one_of_many, own};
-use crate::protocol::{LoadJob, LoadMode, Sharing, Workload};
+use crate::locks::{one_of_many, own};
+use crate::protocol::{LoadJob, Workload};
 use fencelock::Key;
 use fencelock::backends::scheme_of;
 use std::time::Duration;
 
 /// The greatest number of locks of one run. They are removed one by one.
-const MAX_LOCKS: u64 = 1_000_000;
+const MAX_LOCKS: u32 = 1_000_000;
 
 /// The parameters of a measurement.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,10 +31,8 @@ pub struct Plan {
     pub stock: u64,
     /// The prefix of all keys. A random number follows, so that concurrent runs use different keys.
     pub key: String,
-    /// How the tasks of one process share leases.
-    pub sharing: Sharing,
-    /// The locks that the tasks request.
-    pub mode: LoadMode,
+    /// Each task sends its own claims.
+    pub unshared: bool,
 }
 
 impl Plan {
@@ -51,8 +49,7 @@ impl Plan {
             ttl: Duration::from_secs(30),
             stock: 10_000,
             key: "fencelock-bench".to_owned(),
-            sharing: Sharing::default(),
-            mode: LoadMode::Exclusive,
+            unshared: false,
         }
     }
 
@@ -69,22 +66,10 @@ impl Plan {
                 self.url, self.processes
             )));
         }
-        if !matches!(self.mode, LoadMode::Exclusive | LoadMode::Together { .. }) && self.workload == Workload::FlashSale
-        {
-            return Err(NotMeasured::Plan(
-                "a flash sale needs an exclusive lock: readers would sell one item twice".to_owned(),
-            ));
-        }
-        let (together, keys) = (self.mode.keys(), self.keys);
-        if self.workload == Workload::ManyKeys && together > keys {
+        if self.key_count() > MAX_LOCKS {
             return Err(NotMeasured::Plan(format!(
-                "a task cannot lock {together} different keys together if the keys are {keys}: use more keys"
-            )));
-        }
-        if self.lock_count() > MAX_LOCKS {
-            return Err(NotMeasured::Plan(format!(
-                "{} locks are too many to remove after the run: use fewer tasks, keys or slots, at most {MAX_LOCKS}",
-                self.lock_count()
+                "{} locks are too many to remove after the run: use fewer tasks or keys, at most {MAX_LOCKS}",
+                self.key_count()
             )));
         }
         if self.processes == 0 || self.tasks == 0 || self.keys == 0 || self.span.is_zero() {
@@ -109,38 +94,31 @@ impl Plan {
             span_ms: millis(self.span),
             ttl_ms: millis(self.ttl),
             shop: shop.map(str::to_owned),
-            sharing: self.sharing.clone(),
-            mode: self.mode,
+            unshared: self.unshared,
         };
         (0..self.processes).map(job).collect()
     }
 
     /// The number of keys.
     pub(crate) fn key_count(&self) -> u32 {
-        let each = self.mode.keys();
         match self.workload {
-            Workload::HotKey | Workload::FlashSale => each,
+            Workload::HotKey | Workload::FlashSale => 1,
             Workload::ManyKeys => self.keys,
-            Workload::Uncontended => self.processes.saturating_mul(self.tasks).saturating_mul(each),
+            Workload::Uncontended => self.processes.saturating_mul(self.tasks),
         }
-    }
-
-    fn lock_count(&self) -> u64 {
-        let slots = if let LoadMode::Slots { slots } = self.mode { slots } else { 1 };
-        u64::from(self.key_count()) * u64::from(slots)
     }
 
     /// All locks that this run may have acquired.
     pub(crate) fn locks(&self, base: &str) -> Result<Vec<Key>, fencelock::Invalid> {
         let keys: Vec<String> = match self.workload {
-            Workload::HotKey | Workload::FlashSale => fixed(base, self.mode),
+            Workload::HotKey | Workload::FlashSale => vec![base.to_owned()],
             Workload::ManyKeys => (0..self.keys).map(|number| one_of_many(base, number)).collect(),
             Workload::Uncontended => {
                 let numbers = (0..self.processes).flat_map(|process| (0..self.tasks).map(move |task| (process, task)));
-                numbers.flat_map(|(process, task)| fixed(&own(base, process, task), self.mode)).collect()
+                numbers.map(|(process, task)| own(base, process, task)).collect()
             }
         };
-        keys.into_iter().flat_map(|key| names(key, self.mode)).map(Key::new).collect()
+        keys.into_iter().map(Key::new).collect()
     }
 }
 

@@ -25,13 +25,9 @@
 //!
 //! A grant counts if its request was made after the warm-up, and it arrived before the end of the span. It counts once
 //! in `grants` of its task, and once in `waits`: the time from the request to the grant in microseconds, rounded to
-//! three significant digits. Waits of exclusive locks among shared ones are also in `writer_waits`.
-//!
-//! With any other mode than exclusive locks, and one key, `holds` says what the tasks hold together, `[MICROSECONDS,EXCLUSIVE,OTHERS]`
-//! after each change, up to [`MAX_CHANGES`](crate::MAX_CHANGES) of them after the warm-up.
+//! three significant digits.
 
 use crate::waits::Waits;
-use fencelock::{Builder, Client};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -52,54 +48,6 @@ pub enum Workload {
     /// none. Only the lock prevents two tasks from overlapping between reading and writing. A task that reads zero is
     /// finished, so the run ends when all is sold.
     FlashSale,
-}
-
-/// The locks that the tasks request.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LoadMode {
-    /// Exclusive locks.
-    #[default]
-    Exclusive,
-    /// Shared locks, and some exclusive ones.
-    Shared {
-        /// How many of a million claims are exclusive, chosen by each task with a fixed seed.
-        writers_ppm: u32,
-    },
-    /// Permits of semaphores.
-    Permits {
-        /// The permits of each semaphore.
-        limit: u32,
-        /// The permits of each claim.
-        weight: u32,
-    },
-    /// Numbered slots, of which each task takes one.
-    Slots {
-        /// The number of slots of each key.
-        slots: u32,
-    },
-    /// Exclusive locks on several keys, of which each task gets all or none: `{key}:0` and so on in place of `{key}`, and with
-    /// [`Workload::ManyKeys`] that many different ones.
-    Together {
-        /// The number of keys.
-        keys: u32,
-    },
-}
-
-impl LoadMode {
-    /// The number of keys that a task acquires at once.
-    pub(crate) const fn keys(self) -> u32 {
-        if let Self::Together { keys } = self { keys } else { 1 }
-    }
-
-    /// The most permits or slots that may be in use at once.
-    pub(crate) const fn limit(self) -> Option<u32> {
-        match self {
-            Self::Permits { limit, .. } => Some(limit),
-            Self::Slots { slots } => Some(slots),
-            Self::Exclusive | Self::Shared { .. } | Self::Together { .. } => None,
-        }
-    }
 }
 
 /// The job of one worker.
@@ -125,51 +73,14 @@ pub struct LoadJob {
     pub span_ms: u64,
     /// The TTL of each lock, in milliseconds.
     pub ttl_ms: u64,
-    /// The locks that the tasks request; exclusive locks by default.
-    #[serde(default)]
-    pub mode: LoadMode,
     /// The directory with the files `stock` and `sold` of a flash sale; without it, the stock is on the Redis server of
     /// `url`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shop: Option<String>,
-    /// How the tasks of one worker share leases. Workers without this feature ignore it.
+    /// Each task sends its own claims. Workers whose tasks share no leases ignore it.
     #[serde(default)]
-    pub sharing: Sharing,
+    pub unshared: bool,
 }
-
-/// Settings of [`fencelock::Builder`] that differ from the default.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Sharing {
-    /// Each task sends its own claims.
-    pub off: bool,
-    /// Grants within a worker while other clients wait: the maximum number, and milliseconds.
-    pub batch: Option<(u32, u64)>,
-    /// How long a free lease is kept for the next task, in microseconds.
-    pub idle_timeout_us: u64,
-}
-
-impl Sharing {
-    /// A client with these settings. Its connection refuses those that the backend does not support.
-    pub(super) fn client(&self) -> Builder {
-        let builder = Client::builder().sharing(!self.off).idle_timeout(Duration::from_micros(self.idle_timeout_us));
-        match self.batch {
-            Some((grants, span)) => builder.batch(grants, Duration::from_millis(span)),
-            None => builder,
-        }
-    }
-}
-
-/// What the tasks of one worker hold together, from a time on: three numbers in JSON.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HoldChange(
-    /// Microseconds on a clock that all workers of one library share.
-    pub u64,
-    /// The number of exclusive holds.
-    pub u32,
-    /// The permits in use; for shared locks 1 if any task has one.
-    pub u32,
-);
 
 /// The result of one worker.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -178,12 +89,6 @@ pub struct Log {
     pub tasks: Vec<Share>,
     /// The waiting times of all tasks.
     pub waits: Waits,
-    /// The waiting times of exclusive locks among shared ones.
-    #[serde(default, skip_serializing_if = "Waits::is_empty")]
-    pub writer_waits: Waits,
-    /// What the tasks hold together, in the order of time.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub holds: Vec<HoldChange>,
     /// Wasted wake-ups that belong to no single task, for example if one task claims for all: see [`Share::refused`].
     #[serde(default)]
     pub refused: u64,
@@ -225,10 +130,10 @@ impl LoadJob {
 
     /// A job of two tasks with one key, for the tests of what records a run.
     #[cfg(test)]
-    pub(crate) fn of_one_key(mode: LoadMode) -> Self {
+    pub(crate) fn of_one_key() -> Self {
         let job = r#"{"url":"memory:","workload":"hot-key","key":"k","keys":1,"tasks":2,"process":0,"processes":1,
             "warm_up_ms":100,"span_ms":100,"ttl_ms":1}"#;
-        Self { mode, ..Self::parse(job).unwrap() }
+        Self::parse(job).unwrap()
     }
 
     /// Parses a job.
@@ -289,16 +194,11 @@ mod tests {
     fn a_job_survives_the_round_trip() {
         let mut job = LoadJob::parse(JOB).unwrap();
         assert_eq!((job.workload, job.span(), job.ttl_ms), (Workload::ManyKeys, Duration::from_secs(3), 30_000));
-        assert_eq!((job.shop.as_ref(), &job.sharing), (None, &Sharing::default()));
-        assert_eq!(job.mode, LoadMode::Exclusive);
-        job.mode = LoadMode::Together { keys: 2 };
-        assert!(job.line().contains(r#""mode":{"together":{"keys":2}}"#), "{}", job.line());
-        assert_eq!(LoadJob::parse(&job.line()).unwrap(), job);
-        job.mode = LoadMode::Shared { writers_ppm: 10_000 };
+        assert_eq!((job.shop.as_ref(), job.unshared), (None, false));
         for workload in [Workload::Uncontended, Workload::HotKey, Workload::ManyKeys, Workload::FlashSale] {
             job.workload = workload;
             job.shop = Some("/tmp/x".to_owned());
-            job.sharing = Sharing { off: true, batch: Some((3, 4)), idle_timeout_us: 5 };
+            job.unshared = true;
             assert_eq!(LoadJob::parse(&job.line()).unwrap(), job);
             assert!(!job.line().contains('\n'));
         }

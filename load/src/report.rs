@@ -1,10 +1,8 @@
 //! The result of a load.
 
-use crate::audit::Audit;
 use crate::command_counter::ServerCounts;
 use crate::plan::{Plan, millis};
-use crate::protocol::HoldChange;
-use crate::protocol::{LoadMode, Log, Workload};
+use crate::protocol::{Log, Workload};
 use crate::shop::LedgerEntries;
 use crate::waits::{Waits, three_digits};
 use hdrhistogram::Histogram;
@@ -15,8 +13,6 @@ use serde::Serialize;
 pub struct LoadReport {
     /// The workload.
     pub workload: Workload,
-    /// The locks that the tasks requested.
-    pub mode: LoadMode,
     /// The number of worker processes.
     pub processes: u32,
     /// The number of tasks of each process.
@@ -33,12 +29,6 @@ pub struct LoadReport {
     pub grants_per_s: f64,
     /// From the request to the grant; `null` without grants.
     pub wait_us: Option<Wait>,
-    /// The same for shared locks; `null` without them.
-    pub reader_wait_us: Option<Wait>,
-    /// The same for exclusive locks among shared ones; `null` without them.
-    pub writer_wait_us: Option<Wait>,
-    /// How many of the grants are exclusive locks among shared ones; `null` in other modes.
-    pub writer_grants: Option<u64>,
     /// How equal the shares are; `null` without grants.
     pub fairness: Option<Fairness>,
     /// How often a waiter retried, after a wake-up or by itself, and the lock was still held, for each grant.
@@ -48,9 +38,6 @@ pub struct LoadReport {
     pub commands_per_grant: Option<f64>,
     /// The processor time of all servers for each grant, in microseconds; `null` without servers.
     pub server_us_per_grant: Option<f64>,
-    /// Whether holders of one key were in conflict; `null` for exclusive locks, which a flash sale checks, and for
-    /// several keys.
-    pub audit: Option<Audit>,
     /// The result of the flash sale; `null` for other workloads.
     pub sale: Option<Sale>,
     /// Attempts that ended without a lock, and locks that were lost.
@@ -121,11 +108,10 @@ impl Sale {
 
 impl LoadReport {
     pub(crate) fn of(plan: &Plan, logs: &[Log], counts: Option<ServerCounts>, sale: Option<Sale>) -> Self {
-        let all = histogram(logs, |log| &log.waits);
-        let writers = histogram(logs, |log| &log.writer_waits);
-        let is_shared = matches!(plan.mode, LoadMode::Shared { .. });
-        let holds: Vec<&[HoldChange]> = logs.iter().map(|log| log.holds.as_slice()).collect();
-        let is_audited = holds.iter().any(|changes| !changes.is_empty());
+        let Ok(mut all) = Histogram::new(3) else { unreachable!("three digits are allowed") };
+        for log in logs {
+            log.waits.add_to(&mut all);
+        }
         let by_task: Vec<u64> = logs.iter().flat_map(|log| &log.tasks).map(|task| task.grants).collect();
         let by_process: Vec<u64> = logs.iter().map(|log| log.tasks.iter().map(|task| task.grants).sum()).collect();
         let grants: u64 = by_task.iter().sum();
@@ -142,7 +128,6 @@ impl LoadReport {
         });
         Self {
             workload: plan.workload,
-            mode: plan.mode,
             processes: plan.processes,
             tasks: plan.tasks,
             keys: plan.key_count(),
@@ -151,35 +136,16 @@ impl LoadReport {
             grants,
             grants_per_s: ratio(grants, span_ms) * 1e3,
             wait_us,
-            reader_wait_us: if is_shared { waits_without(&all, &writers) } else { None },
-            writer_wait_us: (!writers.is_empty()).then(|| Wait::of(&writers)),
-            writer_grants: is_shared.then(|| writers.len()),
             fairness,
             wasted_wakeups_per_grant: ratio(refused, grants.max(1)),
             commands_per_grant: counts.map(|counts| ratio(counts.commands, grants.max(1))),
             server_us_per_grant: counts.map(|counts| ratio(counts.cpu_us, grants.max(1))),
-            audit: is_audited.then(|| Audit::of(plan.mode, &holds)),
             sale,
             errors: logs.iter().map(|log| log.errors).sum(),
             first_error: logs.iter().find_map(|log| log.first_error.clone()),
             waits: Waits::from(&all),
         }
     }
-}
-
-fn histogram(logs: &[Log], waits: fn(&Log) -> &Waits) -> Histogram<u64> {
-    let Ok(mut all) = Histogram::new(3) else { unreachable!("three digits are allowed") };
-    for log in logs {
-        waits(log).add_to(&mut all);
-    }
-    all
-}
-
-/// The waits of readers: every wait of a writer is also among all waits.
-fn waits_without(all: &Histogram<u64>, writers: &Histogram<u64>) -> Option<Wait> {
-    let mut readers = all.clone();
-    let is_part = readers.subtract(writers).is_ok();
-    (is_part && !readers.is_empty()).then(|| Wait::of(&readers))
 }
 
 impl Wait {
@@ -201,7 +167,7 @@ pub fn jain(shares: &[u64]) -> f64 {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts and microseconds, far below 2^53")]
-pub(crate) fn ratio(a: u64, b: u64) -> f64 {
+fn ratio(a: u64, b: u64) -> f64 {
     a as f64 / b as f64
 }
 
@@ -250,56 +216,6 @@ mod tests {
         ] {
             assert!((found - expected).abs() < 1e-9, "{found} for {expected}");
         }
-    }
-
-    #[test]
-    fn holders_in_conflict_and_waits_of_writers_are_reported() {
-        let logs = logs(&[
-            r#"{"tasks":[{"grants":2}],"waits":[[10,2]],"writer_waits":[[10,1]],"holds":[[5,0,1],[9,0,0]],"errors":0,"first_error":null}"#,
-            r#"{"tasks":[{"grants":2}],"waits":[[30,1],[500,1]],"writer_waits":[[30,1]],"holds":[[8,1,0]],"errors":0,"first_error":null}"#,
-        ]);
-        let mut plan = Plan::new("memory:", Workload::HotKey);
-        plan.mode = LoadMode::Shared { writers_ppm: 500_000 };
-        let report = LoadReport::of(&plan, &logs, None, None);
-        assert_eq!(report.writer_wait_us.map(|wait| (wait.p50, wait.max)), Some((10, 30)));
-        assert_eq!(report.reader_wait_us.map(|wait| (wait.p50, wait.max)), Some((10, 500)));
-        assert_eq!(report.writer_grants, Some(2));
-        assert_eq!(report.audit, Some(Audit { checked: 3, conflicts: 1, most_permits: None }));
-        let text = report.to_string();
-        for row in [
-            "grants            4 in total, 1 per second, 2 of writers\n",
-            "waits of readers  p50 10 us   p99 500 us   longest 500 us, 50.0 times the median\n",
-            "waits of writers  p50 10 us   p99 30 us   longest 30 us, 3.0 times the median\n",
-            "exclusion         1 CONFLICTS in 3 changes of the holders\n",
-        ] {
-            assert!(text.contains(row), "{row}{text}");
-        }
-    }
-
-    #[test]
-    fn readers_alone_and_other_modes_have_no_waits_of_writers() {
-        let logs = logs(&[
-            r#"{"tasks":[{"grants":2}],"waits":[[10,2]],"holds":[[5,0,3],[9,0,0]],"errors":0,"first_error":null}"#,
-        ]);
-        let mut plan = Plan::new("memory:", Workload::HotKey);
-        let mut report = |mode| {
-            plan.mode = mode;
-            LoadReport::of(&plan, &logs, None, None)
-        };
-        let readers = report(LoadMode::Shared { writers_ppm: 0 });
-        assert_eq!((readers.reader_wait_us, readers.writer_grants), (readers.wait_us, Some(0)));
-        assert!(readers.writer_wait_us.is_none() && !readers.to_string().contains("writers"), "{readers}");
-        let permits = report(LoadMode::Permits { limit: 4, weight: 3 });
-        assert_eq!((permits.reader_wait_us, permits.writer_grants), (None, None));
-        let row = "exclusion         no conflict in 2 changes of the holders, at most 3 of 4 permits\n";
-        assert!(permits.to_string().contains(row), "{permits}");
-        let slots = report(LoadMode::Slots { slots: 2 }).to_string();
-        assert!(slots.starts_with("One key for all tasks, one of 2 slots: "), "{slots}");
-        let row = "exclusion         1 CONFLICTS in 2 changes of the holders, at most 3 of 2 slots\n";
-        assert!(slots.contains(row), "{slots}");
-        let together = report(LoadMode::Together { keys: 3 });
-        assert_eq!((together.keys, together.audit.unwrap().most_permits), (3, None));
-        assert!(together.to_string().starts_with("The same keys for all tasks, 3 together: "), "{together}");
     }
 
     #[test]

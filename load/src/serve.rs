@@ -1,16 +1,15 @@
 //! A worker: its tasks, and its side of the [protocol](crate::protocol).
 
 use crate::error::NotMeasured;
-use crate::holds::Hold;
-use crate::locks::{Acquired, Requests, drawn, fixed, own};
+use crate::locks::{one_of_many, own};
 use crate::plan::millis;
-use crate::protocol::{LoadJob, LoadMode, Log, WorkerMessage, Workload};
+use crate::protocol::{LoadJob, Log, WorkerMessage, Workload};
 use crate::shop::Shop;
 use crate::tally::Tally;
 use crate::wakeups::WakeUps;
 use crate::workers::{Harness, OnEof};
 use fencelock::backends::BootClock;
-use fencelock::{Client, Clock};
+use fencelock::{Client, Clock, Guard, Released};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -47,7 +46,7 @@ struct WorkerContext {
 
 impl WorkerContext {
     async fn open(job: &LoadJob) -> Result<Self, NotMeasured> {
-        let client = job.sharing.client().connect(&job.url).await?;
+        let client = Client::builder().sharing(!job.unshared).connect(&job.url).await?;
         let shop = if job.workload == Workload::FlashSale { Some(Shop::open(job).await?) } else { None };
         Ok(Self { client, wakeups: WakeUps::counted(), shop })
     }
@@ -104,27 +103,24 @@ impl Task {
         let over = sleep_until(self.over);
         tokio::pin!(over);
         let mut rng = fastrand::Rng::with_seed(u64::from(job.process) << 32 | u64::from(self.number));
-        let requests = Requests { mode: job.mode, ttl: job.ttl(), wait: None };
-        let mut keys = match job.workload {
-            Workload::Uncontended => fixed(&own(&job.key, job.process, self.number), job.mode),
-            _ => fixed(&job.key, job.mode),
+        let mut key = match job.workload {
+            Workload::Uncontended => own(&job.key, job.process, self.number),
+            _ => job.key.clone(),
         };
         while !over.is_elapsed() && Instant::now() < self.over {
             if job.workload == Workload::ManyKeys {
-                keys = drawn(&job.key, job.keys, job.mode, &mut rng);
+                key = one_of_many(&job.key, rng.u32(0..job.keys));
             }
-            let wanted = draw(&job, &mut rng);
             let requested = BootClock.now();
             let acquired = tokio::select! {
                 biased;
-                acquired = requests.acquire(&self.client, &keys, wanted) => acquired,
+                acquired = self.client.lock(&key).ttl(job.ttl()).acquire() => acquired,
                 () = &mut over => return,
             };
             let done = match acquired {
                 Ok(acquired) => {
-                    self.tally.granted(self.number, wanted, requested, BootClock.now());
-                    self.tally.holds.begin(wanted, || BootClock.now());
-                    self.hold(acquired, wanted).await
+                    self.tally.granted(self.number, requested, BootClock.now());
+                    self.hold(acquired).await
                 }
                 Err(error) => Err(error.into()),
             };
@@ -139,30 +135,19 @@ impl Task {
         }
     }
 
-    /// Does the work of the workload, and releases the locks; `false` if no work is left.
-    async fn hold(&mut self, acquired: Acquired, held: Hold) -> Result<bool, NotMeasured> {
+    /// Does the work of the workload, and releases the lock; `false` if no work is left.
+    async fn hold(&mut self, guard: Guard) -> Result<bool, NotMeasured> {
         if !self.client.capabilities().cross_process && self.job.workload != Workload::Uncontended {
             // In memory no operation waits, so no other task would run while this task holds the lock.
             tokio::task::yield_now().await;
         }
         let goes_on = match &mut self.shop {
-            Some(shop) => shop.sell(acquired.fencing_token()).await,
+            Some(shop) => shop.sell(guard.fencing_token().get()).await,
             None => Ok(true),
         };
-        self.tally.holds.end(held, || BootClock.now());
-        match acquired.release().await? {
-            None => goes_on,
-            Some(why) => Err(NotMeasured::Worker(format!("lost a lock: {why}"))),
+        match guard.release().await? {
+            Released::Released => goes_on,
+            Released::AlreadyLost { why } => Err(NotMeasured::Worker(format!("lost a lock: {why}"))),
         }
-    }
-}
-
-/// The mode that a task requests. Draws a random number only if needed, so that the keys of a run do not depend on the mode.
-fn draw(job: &LoadJob, rng: &mut fastrand::Rng) -> Hold {
-    match job.mode {
-        LoadMode::Shared { writers_ppm } if rng.u32(0..1_000_000) >= writers_ppm => Hold::Shared,
-        LoadMode::Exclusive | LoadMode::Shared { .. } | LoadMode::Together { .. } => Hold::Exclusive,
-        LoadMode::Permits { weight, .. } => Hold::Permits(weight),
-        LoadMode::Slots { .. } => Hold::Permits(1),
     }
 }

@@ -1,7 +1,6 @@
 //! The counters of a worker.
 
-use crate::holds::{Hold, Holds};
-use crate::protocol::{LoadJob, LoadMode, Log, Share};
+use crate::protocol::{LoadJob, Log, Share};
 use crate::waits::Waits;
 use fencelock::Moment;
 use hdrhistogram::Histogram;
@@ -13,16 +12,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) struct Tally {
     counted: Moment,
     end: Moment,
-    /// Whether writers are counted on their own.
-    is_mixed: bool,
     shares: Vec<AtomicU64>,
-    pub(crate) holds: Holds,
     counts: Mutex<Counts>,
 }
 
 struct Counts {
     waits: Histogram<u64>,
-    writer_waits: Histogram<u64>,
     errors: u64,
     first_error: Option<String>,
 }
@@ -30,14 +25,12 @@ struct Counts {
 impl Tally {
     pub(crate) fn new(job: &LoadJob, counted: Moment, end: Moment) -> Self {
         let Ok(waits) = Histogram::new(3) else { unreachable!("three digits are allowed") };
-        let writer_waits = waits.clone();
-        let counts = Mutex::new(Counts { waits, writer_waits, errors: 0, first_error: None });
+        let counts = Mutex::new(Counts { waits, errors: 0, first_error: None });
         let shares = (0..job.tasks).map(|_| AtomicU64::new(0)).collect();
-        let is_mixed = matches!(job.mode, LoadMode::Shared { .. });
-        Self { counted, end, is_mixed, shares, holds: Holds::of(job, counted), counts }
+        Self { counted, end, shares, counts }
     }
 
-    pub(crate) fn granted(&self, task: u32, hold: Hold, requested: Moment, had: Moment) {
+    pub(crate) fn granted(&self, task: u32, requested: Moment, had: Moment) {
         if requested < self.counted || had >= self.end {
             return;
         }
@@ -46,11 +39,7 @@ impl Tally {
         }
         let micros = u64::try_from(had.since(requested).as_micros()).unwrap_or(u64::MAX);
         // The histogram resizes itself, so recording does not fail.
-        let mut counts = self.counts();
-        let _ = counts.waits.record(micros);
-        if self.is_mixed && hold == Hold::Exclusive {
-            let _ = counts.writer_waits.record(micros);
-        }
+        let _ = self.counts().waits.record(micros);
     }
 
     pub(crate) fn failed(&self, error: &impl Display) {
@@ -65,8 +54,6 @@ impl Tally {
         Log {
             tasks: self.shares.iter().map(share).collect(),
             waits: Waits::from(&counts.waits),
-            writer_waits: Waits::from(&counts.writer_waits),
-            holds: self.holds.list(),
             refused,
             errors: counts.errors,
             first_error: counts.first_error.clone(),
@@ -85,24 +72,11 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn waits_of_writers_are_also_counted_on_their_own() {
-        let at = |ms| Moment::default() + Duration::from_millis(ms);
-        let tally = Tally::new(&LoadJob::of_one_key(LoadMode::Shared { writers_ppm: 1 }), at(0), at(200));
-        tally.granted(0, Hold::Shared, at(1), at(2));
-        tally.granted(1, Hold::Exclusive, at(1), at(8));
-        let log = tally.log(0, None);
-        assert_eq!((log.waits.count(), log.writer_waits.pairs()), (2, &[(7000, 1)][..]));
-        let tally = Tally::new(&LoadJob::of_one_key(LoadMode::Exclusive), at(0), at(200));
-        tally.granted(1, Hold::Exclusive, at(1), at(8));
-        assert!(tally.log(0, None).writer_waits.is_empty());
-    }
-
-    #[test]
     fn only_grants_within_the_span_count() {
         let at = |ms| Moment::default() + Duration::from_millis(ms);
-        let tally = Tally::new(&LoadJob::of_one_key(LoadMode::Exclusive), at(100), at(200));
+        let tally = Tally::new(&LoadJob::of_one_key(), at(100), at(200));
         for (task, requested, had) in [(0, 99, 150), (0, 100, 150), (1, 150, 199), (1, 150, 200)] {
-            tally.granted(task, Hold::Exclusive, at(requested), at(had));
+            tally.granted(task, at(requested), at(had));
         }
         tally.failed(&"first");
         tally.failed(&"second");

@@ -1,8 +1,7 @@
 //! The report as text, within 80 columns.
 
-use crate::audit::Audit;
-use crate::protocol::{LoadMode, Workload};
-use crate::report::{LoadReport, Sale, Wait, ratio};
+use crate::protocol::Workload;
+use crate::report::{LoadReport, Sale};
 use std::fmt::{self, Write};
 
 /// The length of a full bar.
@@ -21,10 +20,8 @@ fn of(report: &LoadReport) -> String {
     let mut row = |label: &str, value: String| {
         let _ = writeln!(text, "  {label:<17} {value}");
     };
-    let writers = report.writer_grants.filter(|count| *count > 0);
-    let writers = writers.map(|count| format!(", {} of writers", grouped(count))).unwrap_or_default();
     let per_s = grouped(rounded(report.grants_per_s));
-    row("grants", format!("{} in total, {per_s} per second{writers}", grouped(report.grants)));
+    row("grants", format!("{} in total, {per_s} per second", grouped(report.grants)));
     match (&report.wait_us, &report.fairness) {
         (Some(wait), Some(fair)) => {
             let waits = [("p50", wait.p50), ("p90", wait.p90), ("p99", wait.p99), ("p99.9", wait.p999)];
@@ -39,20 +36,11 @@ fn of(report: &LoadReport) -> String {
         }
         _ => row("wait", "no task acquired a lock".to_owned()),
     }
-    if let Some(writers) = &report.writer_wait_us {
-        if let Some(readers) = &report.reader_wait_us {
-            row("waits of readers", waits(readers));
-        }
-        row("waits of writers", waits(writers));
-    }
     row("wasted wake-ups", format!("{:.3} per grant", report.wasted_wakeups_per_grant));
     let commands = report.commands_per_grant.map(|commands| format!("{commands:.2} per grant"));
     row("commands", commands.unwrap_or_else(|| "-".to_owned()));
     if let Some(time) = report.server_us_per_grant {
         row("server time", format!("{time:.2} us per grant"));
-    }
-    if let Some(audit) = &report.audit {
-        row("exclusion", audit_result(audit, report.mode));
     }
     if let Some(sale) = &report.sale {
         row("sale", sale_result(sale));
@@ -69,23 +57,14 @@ fn of(report: &LoadReport) -> String {
 fn headline(report: &LoadReport) -> String {
     let what = match report.workload {
         Workload::Uncontended => "Each task has its own key".to_owned(),
-        Workload::HotKey if report.keys > 1 => "The same keys for all tasks".to_owned(),
         Workload::HotKey => "One key for all tasks".to_owned(),
         Workload::ManyKeys => format!("{} keys, chosen at random", grouped(report.keys.into())),
         Workload::FlashSale => "A flash sale".to_owned(),
     };
-    let mode = match report.mode {
-        LoadMode::Exclusive => String::new(),
-        LoadMode::Shared { writers_ppm: 0 } => ", shared".to_owned(),
-        LoadMode::Shared { writers_ppm } => format!(", shared, {} % writers", f64::from(writers_ppm) / 1e4),
-        LoadMode::Permits { limit, weight } => format!(", {weight} of {limit} permits"),
-        LoadMode::Slots { slots } => format!(", one of {slots} slots"),
-        LoadMode::Together { keys } => format!(", {keys} together"),
-    };
     let LoadReport { processes, tasks, .. } = report;
     let process = if *processes == 1 { "process" } else { "processes" };
     let task = if *tasks == 1 { "task" } else { "tasks" };
-    format!("{what}{mode}: {processes} {process} of {tasks} {task}, {}", span(report.span_ms * 1000))
+    format!("{what}: {processes} {process} of {tasks} {task}, {}", span(report.span_ms * 1000))
 }
 
 fn sale_result(sale: &Sale) -> String {
@@ -96,23 +75,6 @@ fn sale_result(sale: &Sale) -> String {
         format!("{oversold} SOLD TWICE, {out_of_order} out of order")
     };
     format!("{sold} of {stock} sold, {left} left: {verdict}")
-}
-
-fn waits(wait: &Wait) -> String {
-    let times = ratio(wait.max, wait.p50.max(1));
-    let [p50, p99, max] = [wait.p50, wait.p99, wait.max].map(span);
-    format!("p50 {p50}   p99 {p99}   longest {max}, {times:.1} times the median")
-}
-
-fn audit_result(audit: &Audit, mode: LoadMode) -> String {
-    let Audit { checked, conflicts, most_permits } = audit;
-    let found = if *conflicts == 0 { "no conflict".to_owned() } else { format!("{} CONFLICTS", grouped(*conflicts)) };
-    let permits = match (most_permits, mode) {
-        (Some(most), LoadMode::Permits { limit, .. }) => format!(", at most {most} of {limit} permits"),
-        (Some(most), LoadMode::Slots { slots }) => format!(", at most {most} of {slots} slots"),
-        _ => String::new(),
-    };
-    format!("{found} in {} changes of the holders{permits}", grouped(*checked))
 }
 
 /// A histogram of waits; each row ends where the next one starts.

@@ -7,7 +7,7 @@ use fencelock_core::{
     Acquire, Backend, Claim, Downgrade, Event, Eviction, Fault, Holder, HolderId, Holding, Intent, Key, Listener, Mode,
     Owner, Release, Renew, Renewal, Resize, Resized, Ttl, Unknown,
 };
-use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
+use fencelock_testkit::{Histories, RedisServer, Reply, redis_or_skip};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -98,6 +98,14 @@ impl Listener for Events {
     fn event(&self, event: &Event) {
         self.0.lock().unwrap().push(event.clone());
     }
+}
+
+#[tokio::test]
+async fn the_server_answers_as_the_table() {
+    let Some(server) = redis_or_skip() else { return };
+    let url = format!("{}?timeout=60000", server.url());
+    let (one, other) = (connect(&url).await.unwrap(), connect(&url).await.unwrap());
+    Histories { number: 600, queues: true, leases: true, any_mode: false }.play([&*one, &*other]).await;
 }
 
 #[tokio::test]

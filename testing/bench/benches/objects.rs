@@ -1,4 +1,4 @@
-//! `FENCELOCK_OBJECTS='s3://...' cargo bench -p fencelock-bench --bench objects`, with `-- --json` for machines and `-- --quick` for a short run.
+//! `FENCELOCK_OBJECTS='s3://...' cargo bench -p fencelock-bench --bench objects`, with `-- --quick` for a short run.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `cargo bench -p fencelock-bench`, with `-- --json` for JSON and `-- --quick` for a short run.
+//! `cargo bench -p fencelock-bench`, with `-- --quick` for a short run.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `cargo bench -p fencelock-bench --bench postgres`, with `-- --json` for machines and `-- --quick` for a short run.
+//! `cargo bench -p fencelock-bench --bench postgres`, with `-- --quick` for a short run.
 
 use std::process::ExitCode;
 

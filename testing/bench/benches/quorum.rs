@@ -1,4 +1,4 @@
-//! `cargo bench -p fencelock-bench --bench quorum`, with `-- --json` for JSON and `-- --quick` for a short run.
+//! `cargo bench -p fencelock-bench --bench quorum`, with `-- --quick` for a short run.
 
 use std::process::ExitCode;
 

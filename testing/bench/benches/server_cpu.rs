@@ -1,4 +1,4 @@
-//! `cargo bench -p fencelock-bench --bench server_cpu`, with `-- --json` for machines and `-- --quick` for a short run.
+//! `cargo bench -p fencelock-bench --bench server_cpu`, with `-- --quick` for a short run.
 
 use std::process::ExitCode;
 

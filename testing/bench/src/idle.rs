@@ -40,7 +40,6 @@ pub(crate) async fn measure(url: &str, effort: Effort) -> Result<IdleLease, Fail
     }
     Ok(IdleLease {
         cycles_per_s: median(rates),
-        waits: waits.len(),
         wait_p50_us: percentile(&mut waits, 50.0),
         wait_p99_us: percentile(&mut waits, 99.0),
     })

@@ -1,13 +1,12 @@
 //! Many leases of one process, renewed for a while: the cost for the process and its servers, on one Redis server and on a
 //! quorum with one stopped node.
 
-use crate::report::Machine;
+use crate::report::machine;
 use crate::uncontended::rate;
 use crate::{Effort, Failure, info, with_arguments};
 use fencelock::backends::BootClock;
 use fencelock::{Client, Clock as _, Guard};
 use fencelock_testkit::{RedisServer, redlock_url};
-use serde::Serialize;
 use std::fmt;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -19,13 +18,13 @@ const TAKERS: usize = 64;
 /// Longer than the timeout of a connection, shorter than a lease.
 const PAUSE: Duration = Duration::from_secs(3);
 
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 struct LeaseReport {
-    machine: Machine,
+    machine: String,
     rows: Vec<Row>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 struct Row {
     backend: &'static str,
     leases: usize,
@@ -41,7 +40,7 @@ struct Row {
     lost: usize,
 }
 
-/// Measures, and prints a table or JSON.
+/// Measures, and prints a table.
 pub fn main() -> ExitCode {
     with_arguments(measure)
 }
@@ -49,7 +48,7 @@ pub fn main() -> ExitCode {
 fn measure(effort: Effort) -> Result<LeaseReport, Failure> {
     let (many, some) = if effort.is_quick() { (10_000, 2_000) } else { (100_000, 20_000) };
     let servers = (0..3).map(|_| RedisServer::start()).collect::<Result<Vec<_>, _>>()?;
-    let machine = Machine::this_one(&servers[0]);
+    let machine = machine(&servers[0]);
     let quorum = redlock_url(&servers, "trust_empty=true");
     // One thread, so that the share of a core is meaningful.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;

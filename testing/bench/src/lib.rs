@@ -38,7 +38,6 @@ mod workers;
 
 use fencelock_testkit::RedisServer;
 use report::BenchReport;
-use serde::Serialize;
 use std::fmt::Display;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -62,7 +61,7 @@ impl Effort {
     }
 }
 
-/// Runs the workloads in the arguments, or all of them, and prints a table or JSON.
+/// Runs all workloads, and prints a table.
 pub fn main() -> ExitCode {
     if let Some(code) = worker::run_as_worker() {
         return code;
@@ -70,36 +69,29 @@ pub fn main() -> ExitCode {
     with_arguments(measure)
 }
 
-/// Measures with the settings in the arguments, and prints a table or JSON.
-fn with_arguments<R: Serialize + Display>(measure: impl Fn(Effort) -> Result<R, Failure>) -> ExitCode {
-    match effort_of_arguments() {
-        Ok((effort, json)) => finish(measure(effort), json),
-        Err(code) => code,
-    }
-}
-
-/// `--quick` and `--json`.
-fn effort_of_arguments() -> Result<(Effort, bool), ExitCode> {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
-    let has = |name: &str| arguments.iter().any(|argument| argument == name);
-    if let Some(unknown) = arguments.iter().find(|a| !["--json", "--quick"].contains(&a.as_str())) {
-        eprintln!("unknown argument {unknown}; the options are --json and --quick");
-        return Err(ExitCode::from(64));
-    }
-    Ok((if has("--quick") { Effort::QUICK } else { Effort::FULL }, has("--json")))
-}
-
-/// Prints a table or JSON.
-fn finish(report: Result<impl Serialize + Display, Failure>, json: bool) -> ExitCode {
-    match report {
-        Ok(report) if json => println!("{}", serde_json::to_string_pretty(&report).unwrap_or_default()),
-        Ok(report) => print!("{report}"),
-        Err(error) => {
-            eprintln!("the measurement failed: {error:#}");
-            return ExitCode::FAILURE;
+/// Measures with the settings in the arguments, and prints the result.
+fn with_arguments<R: Display>(measure: impl Fn(Effort) -> Result<R, Failure>) -> ExitCode {
+    let mut effort = Effort::FULL;
+    for argument in std::env::args().skip(1) {
+        match argument.as_str() {
+            "--bench" => {}
+            "--quick" => effort = Effort::QUICK,
+            unknown => {
+                eprintln!("unknown argument {unknown}; the option is --quick");
+                return ExitCode::from(64);
+            }
         }
     }
-    ExitCode::SUCCESS
+    match measure(effort) {
+        Ok(report) => {
+            print!("{report}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("the measurement failed: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -107,7 +99,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 fn measure(effort: Effort) -> Result<BenchReport, Failure> {
     let server = RedisServer::start()?;
     let url = server.url();
-    let mut report = BenchReport::of_this_machine(&server);
+    let mut report = BenchReport { machine: report::machine(&server), ..BenchReport::default() };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         for tasks in [1, 256] {

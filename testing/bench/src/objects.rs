@@ -1,40 +1,37 @@
-//! A lock on a store of objects, against one read of an object there, and the program against two calls of `aws s3api`. The store is named
-//! by `FENCELOCK_OBJECTS`; without it, one in this process stands for it.
+//! A lock on a store of objects, against one read of an object there. The store is named by `FENCELOCK_OBJECTS`; without it, one in this
+//! process stands for it.
 
 use crate::report::percentile;
-use crate::{Effort, Failure, with_arguments};
+use crate::{Failure, with_arguments};
 use fencelock::backends::connect;
 use fencelock::contract::{Acquire, Release, Renew, Renewal};
 use fencelock::{Backend, Client};
-use fencelock_testkit::programs::installed;
 use fencelock_testkit::{ObjectServer, claim};
-use serde::Serialize;
 use std::env;
 use std::fmt;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// The longest pauses of a waiter: `poll=`.
-const POLLS: [u64; 3] = [200, 1000, 2000];
+const POLLS: [u64; 2] = [200, 2000];
 const LONG: Duration = Duration::from_secs(60);
 
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 struct OnObjects {
     steps: Vec<Span>,
     hand_offs: Vec<Span>,
-    programs: Vec<Span>,
 }
 
 /// How long something takes, in microseconds.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 struct Span {
     of: String,
     times: usize,
     p50_us: f64,
     p90_us: f64,
-    /// Of the medians: to one read, for a hand-off to `poll=`, and for a program to `aws`.
+    /// Of the medians: to one read, and for a hand-off to `poll=`.
     ratio: f64,
 }
 
@@ -49,24 +46,21 @@ impl Span {
     }
 }
 
-/// Measures, and prints a table or JSON.
+/// Measures, and prints a table.
 pub fn main() -> ExitCode {
     with_arguments(|effort| {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         // It ends with this process.
         let here = || ObjectServer::start().url("locks/bench", "");
         let url = env::var("FENCELOCK_OBJECTS").unwrap_or_else(|_| here());
-        let report = runtime.block_on(async {
+        runtime.block_on(async {
             let steps = steps(&url, if effort.is_quick() { 20 } else { 200 }).await?;
             let mut hand_offs = Vec::new();
             for poll in POLLS {
                 hand_offs.push(hand_off(&url, poll, if effort.is_quick() { 3 } else { 20 }).await?);
             }
-            Ok::<_, Failure>((steps, hand_offs))
-        });
-        let (steps, hand_offs) = report?;
-        let programs = programs(&url, effort)?;
-        Ok(OnObjects { steps, hand_offs, programs })
+            Ok(OnObjects { steps, hand_offs })
+        })
     })
 }
 
@@ -134,50 +128,9 @@ async fn hand_off(url: &str, poll: u64, times: u32) -> Result<Span, Failure> {
     Ok(Span::of(&format!("a hand-off with poll={poll}ms"), spans).against(f64::from(u32::try_from(poll)?) * 1e3))
 }
 
-/// Whole programs, in turn: what `aws` needs to create an object if there is none and to delete it, and `fencelock run`.
-fn programs(url: &str, effort: Effort) -> Result<Vec<Span>, Failure> {
-    let find = |name, path| installed(path).map_err(|missing| eprintln!("SKIPPED {name}: {missing}")).ok();
-    let Some(fencelock) = find("the program", "../release/fencelock") else { return Ok(Vec::new()) };
-    let place = url.strip_prefix("s3://").and_then(|rest| rest.split_once("endpoint=http://"));
-    let place = place.map(|(bucket, endpoint)| {
-        let endpoint = endpoint.split('&').next().unwrap_or_default();
-        (bucket.split(['/', '?']).next().unwrap_or_default(), format!("http://{endpoint}"))
-    });
-    let aws = find("aws", "aws/bin/aws").zip(place);
-    let (mut ours, mut by_hand) = (Vec::new(), Vec::new());
-    for round in 0..if effort.is_quick() { 3 } else { 15 } {
-        let key = format!("job-{}-{round}", std::process::id());
-        let mut command = Command::new(&fencelock);
-        ours.push(run(command.args(["run", "-n", &key, "--url", url, "--", "true"]))?);
-        let Some((aws, (bucket, endpoint))) = &aws else { continue };
-        let begun = Instant::now();
-        for words in [&["put-object", "--if-none-match", "*"][..], &["delete-object"]] {
-            let mut command = Command::new(aws);
-            command.args(["s3api", "--endpoint-url", endpoint]).args(words).args(["--bucket", bucket, "--key", &key]);
-            run(&mut command)?;
-        }
-        by_hand.push(u64::try_from(begun.elapsed().as_micros())?);
-    }
-    let ours = Span::of("fencelock run -n KEY -- true", ours);
-    let by_hand = Some(by_hand).filter(|spans| !spans.is_empty());
-    let by_hand = by_hand.map(|spans| Span::of("aws s3api put-object and delete-object", spans));
-    let base = by_hand.as_ref().unwrap_or(&ours).p50_us;
-    Ok(by_hand.into_iter().chain([ours]).map(|span| span.against(base)).collect())
-}
-
-fn run(command: &mut Command) -> Result<u64, Failure> {
-    let begun = Instant::now();
-    let status = command.stdout(Stdio::null()).status()?;
-    if !status.success() {
-        return Err(format!("{command:?}: {status}").into());
-    }
-    Ok(u64::try_from(begun.elapsed().as_micros())?)
-}
-
 impl fmt::Display for OnObjects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Span { of, times, p50_us, p90_us, ratio } in self.steps.iter().chain(&self.hand_offs).chain(&self.programs)
-        {
+        for Span { of, times, p50_us, p90_us, ratio } in self.steps.iter().chain(&self.hand_offs) {
             let [p50, p90] = [p50_us, p90_us].map(|us| us / 1e3);
             writeln!(f, "{of}: {p50:.1} ms, p90 {p90:.1} ms ({times} times; {ratio:.2})")?;
         }

@@ -9,7 +9,6 @@ use fencelock::{Backend, Client};
 use fencelock_testkit::programs::installed;
 use fencelock_testkit::{PostgresServer, claim};
 use futures_util::future::{LocalBoxFuture, try_join_all};
-use serde::Serialize;
 use std::fmt;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
@@ -21,14 +20,12 @@ use tokio_postgres::{NoTls, Statement};
 
 const CONNECTIONS: [usize; 2] = [1, 16];
 const LONG: Duration = Duration::from_secs(60);
-/// After so many cycles, the table must not have grown.
-const MANY: u32 = 1_000_000;
 /// Programs that print how many cycles a second they have done, given a URL, connections and milliseconds.
 const PEERS: [(&str, &str); 1] =
     [("distributed-lock", "bench/distributed-lock/release/fencelock-cycles-distributed-lock")];
 
 /// Cycles in a second of one way, the median of rounds in which all ways alternate.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 struct Cycles {
     way: &'static str,
     connections: usize,
@@ -37,7 +34,7 @@ struct Cycles {
     ratio: f64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 struct OnPostgres {
     version: String,
     cycles: Vec<Cycles>,
@@ -50,14 +47,9 @@ struct OnPostgres {
     one_key: Local,
     /// Bytes of the log of the server for a cycle.
     wal_bytes: f64,
-    /// Of the table with its index after many cycles, and after as many again: autovacuum comes once a minute, and until then it grows.
-    table_bytes: [u64; 2],
-    /// The same of the row by hand.
-    table_bytes_by_hand: [u64; 2],
-    table_cycles: u32,
 }
 
-/// Measures, and prints a table or JSON.
+/// Measures, and prints a table.
 pub fn main() -> ExitCode {
     with_arguments(|effort| {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -83,8 +75,6 @@ async fn measure(effort: Effort) -> Result<OnPostgres, Failure> {
     let done = rate(&direct, effort.span).await? * effort.span.as_secs_f64();
     let written: f64 =
         server.sql(&format!("SELECT pg_current_wal_lsn() - '{position}'::pg_lsn")).parse().unwrap_or_default();
-    let table_cycles = if effort.is_quick() { MANY / 50 } else { MANY };
-    let [table_bytes_by_hand, table_bytes] = growth(table_cycles).await?;
     Ok(OnPostgres {
         version: server.sql("SHOW server_version"),
         cycles,
@@ -94,36 +84,7 @@ async fn measure(effort: Effort) -> Result<OnPostgres, Failure> {
         hand_off_ratio: hand_off_us / update_us,
         one_key: local::compare("PostgreSQL", &patient(&url), effort).await?,
         wal_bytes: written / done,
-        table_bytes,
-        table_bytes_by_hand,
-        table_cycles,
     })
-}
-
-/// The bytes of both tables after so many cycles on 16 keys, and after as many again. Nothing is flushed, so that it takes minutes.
-async fn growth(cycles: u32) -> Result<[[u64; 2]; 2], Failure> {
-    let server = PostgresServer::start(&["synchronous_commit=off"]).map_err(std::io::Error::other)?;
-    let url = with_tables(&server).await?;
-    let rows = try_join_all((0..16).map(|number| by_hand(&url, number))).await?;
-    let locks = try_join_all((0..16).map(|number| locks(&url, number))).await?;
-    let size = |table| server.sql(&format!("SELECT pg_total_relation_size('{table}')")).parse::<u64>();
-    let (mut by_hand, mut ours) = ([0; 2], [0; 2]);
-    for (by_hand, ours) in by_hand.iter_mut().zip(&mut ours) {
-        repeat(&rows, cycles / 16).await?;
-        repeat(&locks, cycles / 16).await?;
-        (*by_hand, *ours) = (size("by_hand")?, size("fencelock.locks")?);
-    }
-    Ok([by_hand, ours])
-}
-
-async fn repeat<C: Cycle>(all: &[C], times: u32) -> Result<(), Failure> {
-    let one = async |cycle: &C| {
-        for _ in 0..times {
-            cycle.cycle().await?;
-        }
-        Ok::<_, Failure>(())
-    };
-    try_join_all(all.iter().map(one)).await.map(drop)
 }
 
 /// Makes both tables. Returns a URL for either.
@@ -326,10 +287,6 @@ impl fmt::Display for OnPostgres {
         )?;
         let Local { tasks, shared_per_s, alone_per_s, .. } = one_key;
         writeln!(f, "one key, {tasks} tasks: {shared_per_s:.0} grants/s, {alone_per_s:.0} if each claims")?;
-        let Self { wal_bytes, table_cycles, table_bytes: [first, second], table_bytes_by_hand, .. } = self;
-        writeln!(f, "{wal_bytes:.0} bytes of WAL for a cycle")?;
-        writeln!(f, "the table has {first} bytes after {table_cycles} cycles, and {second} after as many again")?;
-        let [first, second] = table_bytes_by_hand;
-        writeln!(f, "that of the row by hand has {first} bytes, and {second}")
+        writeln!(f, "{:.0} bytes of WAL for a cycle", self.wal_bytes)
     }
 }

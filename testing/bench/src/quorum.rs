@@ -1,13 +1,12 @@
 //! The cost of a majority, also with unavailable nodes: one Redis server, quorums of three and five, and a quorum of
 //! five with two stopped nodes, measured alternately.
 
-use crate::report::{Machine, median, percentile};
+use crate::report::{machine, median, percentile};
 use crate::uncontended::{ours_while, per_second};
 use crate::{Effort, Failure, info, with_arguments};
 use fencelock::backends::BootClock;
 use fencelock::{Client, Clock as _};
 use fencelock_testkit::{RedisServer, redlock_url};
-use serde::Serialize;
 use std::fmt;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -17,17 +16,16 @@ const MANY: usize = 64;
 /// Long enough for the client to detect that a node is stopped.
 const LEARNING: Duration = Duration::from_secs(2);
 
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 struct QuorumReport {
-    machine: Machine,
+    machine: String,
     rows: Vec<Row>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 struct Row {
     backend: &'static str,
     nodes: usize,
-    frozen: usize,
     p50_us: f64,
     p99_us: f64,
     /// The ratio of the median to that of one Redis server.
@@ -47,14 +45,14 @@ struct TestBackend {
     many_per_s: Vec<f64>,
 }
 
-/// Measures, and prints a table or JSON.
+/// Measures, and prints a table.
 pub fn main() -> ExitCode {
     with_arguments(measure)
 }
 
 fn measure(effort: Effort) -> Result<QuorumReport, Failure> {
     let servers = (0..5).map(|_| RedisServer::start()).collect::<Result<Vec<_>, _>>()?;
-    let machine = Machine::this_one(&servers[0]);
+    let machine = machine(&servers[0]);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let rows = runtime.block_on(async {
         let mut backends = Vec::new();
@@ -128,7 +126,6 @@ impl TestBackend {
         Row {
             backend: self.name,
             nodes: self.nodes,
-            frozen: self.frozen,
             p50_us,
             p99_us: percentile(&mut self.cycles, 99.0),
             ratio: p50_us / one,

@@ -1,13 +1,12 @@
 use crate::info;
 use crate::server_time::ServerTime;
 use fencelock_testkit::RedisServer;
-use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// All figures of one run.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default)]
 pub(crate) struct BenchReport {
-    machine: Machine,
+    pub(crate) machine: String,
     pub(crate) uncontended: Vec<Uncontended>,
     pub(crate) server_time: Vec<ServerTime>,
     pub(crate) handoff: Option<HandOff>,
@@ -16,17 +15,7 @@ pub(crate) struct BenchReport {
     pub(crate) hot_key: Vec<HotKey>,
 }
 
-/// The machine of a run.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Machine {
-    cpu: String,
-    cores: usize,
-    kernel: String,
-    redis: String,
-    fencelock: String,
-}
-
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct Uncontended {
     pub(crate) tasks: usize,
     pub(crate) fencelock_per_s: f64,
@@ -34,7 +23,7 @@ pub(crate) struct Uncontended {
     pub(crate) ratio: f64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct HandOff {
     pub(crate) handoffs: usize,
     pub(crate) p50_us: f64,
@@ -45,15 +34,14 @@ pub(crate) struct HandOff {
 }
 
 /// A client keeps the lease of its own key, until another client waits for it.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct IdleLease {
     pub(crate) cycles_per_s: f64,
-    pub(crate) waits: usize,
     pub(crate) wait_p50_us: f64,
     pub(crate) wait_p99_us: f64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct Local {
     pub(crate) backend: &'static str,
     pub(crate) tasks: usize,
@@ -61,7 +49,7 @@ pub(crate) struct Local {
     pub(crate) alone_per_s: f64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct HotKey {
     pub(crate) strategy: &'static str,
     pub(crate) grants_per_s: f64,
@@ -72,33 +60,17 @@ pub(crate) struct HotKey {
     pub(crate) jain: f64,
 }
 
-impl BenchReport {
-    pub(crate) fn of_this_machine(server: &RedisServer) -> Self {
-        Self { machine: Machine::this_one(server), ..Self::default() }
-    }
-}
-
-impl Machine {
-    pub(crate) fn this_one(server: &RedisServer) -> Self {
-        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-        let cpu = read("/proc/cpuinfo");
-        let cpu = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-        let redis = info::field(server, "server", "redis_version:");
-        Self {
-            cpu: cpu.map_or_else(|| "unknown".into(), |(_, name)| name.trim().to_owned()),
-            cores: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
-            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-            redis: redis.unwrap_or_else(|| "unknown".into()),
-            fencelock: env!("CARGO_PKG_VERSION").to_owned(),
-        }
-    }
-}
-
-impl fmt::Display for Machine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { cpu, cores, kernel, redis, fencelock } = self;
-        write!(f, "fencelock {fencelock}, Redis {redis}, {cores} cores ({cpu}), Linux {kernel}")
-    }
+/// The machine of a run, and its software.
+pub(crate) fn machine(server: &RedisServer) -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let cpu = read("/proc/cpuinfo");
+    let cpu = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let cpu = cpu.map_or("unknown", |(_, name)| name.trim());
+    let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+    let kernel = read("/proc/sys/kernel/osrelease");
+    let redis = info::field(server, "server", "redis_version:").unwrap_or_else(|| "unknown".into());
+    let ours = env!("CARGO_PKG_VERSION");
+    format!("fencelock {ours}, Redis {redis}, {cores} cores ({cpu}), Linux {}", kernel.trim())
 }
 
 impl fmt::Display for BenchReport {

@@ -2,12 +2,11 @@
 //! lock that is written by hand.
 
 use crate::bare::BareLock;
-use crate::report::Machine;
+use crate::report::machine;
 use crate::{Effort, Failure, with_arguments};
 use fencelock_redis::lock_scripts;
 use fencelock_testkit::{RedisServer, Reply, RespClient};
 use redis::Cmd;
-use serde::Serialize;
 use std::fmt;
 use std::process::ExitCode;
 
@@ -23,9 +22,9 @@ const HOLDER: &str = "abababababababababababababababab";
 const DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 
 /// Processor time of the server for a cycle, in microseconds: the least of all rounds.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 struct ServerCpu {
-    machine: Machine,
+    machine: String,
     by_hand_us: f64,
     alone_us: f64,
     together_us: f64,
@@ -126,7 +125,7 @@ fn expect(reply: &Reply, expected: &str) -> Result<(), Failure> {
     if is_expected { Ok(()) } else { Err(format!("{reply:?} instead of {expected}").into()) }
 }
 
-/// Starts the server of the tests, measures, and prints a table or JSON.
+/// Starts the server of the tests, measures, and prints a table.
 pub fn main() -> ExitCode {
     with_arguments(measure)
 }
@@ -147,7 +146,7 @@ fn measure(effort: Effort) -> Result<ServerCpu, Failure> {
             *least = least.min(cycle.round(&mut client)?);
         }
     }
-    let ([by_hand_us, alone_us, together_us], machine) = (least, Machine::this_one(&server));
+    let ([by_hand_us, alone_us, together_us], machine) = (least, machine(&server));
     Ok(ServerCpu { machine, by_hand_us, alone_us, together_us, ratio: together_us / by_hand_us })
 }
 

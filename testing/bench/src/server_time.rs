@@ -4,7 +4,6 @@ use crate::Failure;
 use crate::bare::{self, BareLock, CHANNEL, word};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Script};
-use serde::Serialize;
 
 /// The number of rounds; the minimum counts, because the others include other load on the machine.
 const ROUNDS: usize = 5;
@@ -14,7 +13,7 @@ const KEYS: usize = 1000;
 const CROWDED: usize = 200;
 const WAITING: usize = 64;
 
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct ServerTime {
     pub(crate) what: &'static str,
     pub(crate) us: f64,

@@ -15,6 +15,7 @@
 //! | other processes | [`TestProcess`], [`freeze`], [`thaw`] |
 //! | hostile servers | [`ScriptedServer`] |
 //! | other languages | [`programs`] |
+//! | the answers of a backend | [`Histories`] |
 //! | schedules that repeat | [`SplitMix`] |
 //!
 //! Dropping a value ends its server or process, also when a test panics.
@@ -23,6 +24,8 @@
 mod claim;
 mod freezing;
 mod google_uploads;
+#[allow(clippy::unwrap_used, reason = "it is a test")]
+mod histories;
 mod kube;
 mod objects;
 mod port;
@@ -41,6 +44,7 @@ pub use claim::claim;
 pub use fencelock_model::SplitMix;
 pub use freezing::{freeze, thaw};
 pub use google_uploads::carry_google_uploads;
+pub use histories::Histories;
 pub use kube::KubeCluster;
 pub use objects::{ObjectFaults, ObjectServer};
 pub use postgres::{PgBouncer, PostgresServer, postgres_or_skip};

@@ -28,39 +28,6 @@ fn error(reply: &Reply) -> &str {
 }
 
 #[test]
-fn three_masters_share_all_slots_and_each_has_a_replica() {
-    let Some(cluster) = ClusterNodes::start_or_skip(3, 1) else { return };
-    assert_eq!(cluster.masters(), [0, 1, 2]);
-    assert_eq!([0, 5461, 5462, 10_923, 10_924, 16_383].map(|slot| cluster.owner_of(slot)), [0, 0, 1, 1, 2, 2]);
-    assert_eq!([0, 1, 2].map(|master| cluster.replica_of(master)), [Some(3), Some(4), Some(5)]);
-    assert_eq!(cluster.slot_of("{tag}1"), cluster.slot_of("{tag}2"));
-    let hosts: Vec<_> = cluster.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
-    assert_eq!(cluster.url("a=1"), format!("redis+cluster://{}?a=1", hosts.join(",")));
-    replicate(&cluster, "k");
-    let master = cluster.owner_of(cluster.slot_of("k"));
-    assert_eq!(cluster.get_at(cluster.replica_of(master).unwrap(), "k").as_deref(), Some("replicated"));
-}
-
-#[test]
-fn a_moved_slot_arrives_with_its_keys() {
-    let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
-    let (slot, keys) = (cluster.slot_of("{tag}"), 25);
-    for number in 0..keys {
-        at_owner(&cluster, &["SET", &format!("{{tag}}{number}"), "v", "PX", "60000"]);
-    }
-    let source = cluster.owner_of(slot);
-    let target = another_master(&cluster, source);
-    cluster.move_slots([slot], target).unwrap();
-    assert_eq!(cluster.owner_of(slot), target);
-    let slot_word = slot.to_string();
-    let count = |node: usize| cluster.nodes[node].command(&["CLUSTER", "COUNTKEYSINSLOT", &slot_word]);
-    assert_eq!((count(source), count(target)), (Reply::Int(0), Reply::Int(keys)));
-    assert!(matches!(at_owner(&cluster, &["PTTL", "{tag}0"]), Reply::Int(1..=60_000)));
-    assert_eq!(error(&cluster.nodes[source].command(&["GET", "{tag}0"])), "MOVED");
-    cluster.wait_until_settled();
-}
-
-#[test]
 fn a_slot_on_its_way_has_its_keys_at_both_masters() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
     let slot = cluster.slot_of("{tag}");
@@ -82,29 +49,6 @@ fn a_slot_on_its_way_has_its_keys_at_both_masters() {
     let both = at_owner(&cluster, &["MGET", "{tag}1", "{tag}2"]);
     assert_eq!((cluster.owner_of(slot), both), (target, Reply::Array(vec![Reply::Text("v".into()); 2])));
     cluster.wait_until_settled();
-}
-
-#[test]
-fn every_slot_moves_to_the_next_master() {
-    let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
-    at_owner(&cluster, &["SET", "k", "v"]);
-    let slots = [0, 5461, 5462, 10_923, 10_924, 16_383];
-    cluster.move_all_slots().unwrap();
-    assert_eq!(slots.map(|slot| cluster.owner_of(slot)), [1, 1, 2, 2, 0, 0]);
-    assert_eq!(at_owner(&cluster, &["GET", "k"]), Reply::Text("v".into()));
-    cluster.wait_until_settled();
-}
-
-#[test]
-fn a_failover_promotes_the_replica_with_its_data() {
-    let Some(cluster) = ClusterNodes::start_or_skip(3, 1) else { return };
-    replicate(&cluster, "k");
-    let master = cluster.owner_of(cluster.slot_of("k"));
-    let replica = cluster.replica_of(master).unwrap();
-    cluster.fail_over(replica);
-    cluster.wait_until_settled();
-    assert_eq!((cluster.owner_of(cluster.slot_of("k")), cluster.replica_of(replica)), (replica, Some(master)));
-    assert_eq!(at_owner(&cluster, &["GET", "k"]), Reply::Text("replicated".into()));
 }
 
 #[test]
@@ -172,18 +116,4 @@ fn a_master_that_is_cut_off_is_replaced_stops_to_serve_and_follows_when_it_is_ba
     cluster.wait_until_settled();
     assert_eq!((cluster.owner_of(slot), cluster.replica_of(replica)), (replica, Some(master)));
     assert_eq!(at_owner(&cluster, &["GET", "k"]), Reply::Text("replicated".into()));
-}
-
-#[test]
-fn nodes_with_a_password_become_a_cluster() {
-    if redis_or_skip().is_none() {
-        return;
-    }
-    let cluster = ClusterNodes::start(&RedisServer::options().password("s3cret"), 3, 1).unwrap();
-    assert!(cluster.url("").starts_with("redis+cluster://:s3cret@127.0.0.1:"));
-    at_owner(&cluster, &["SET", "k", "v"]);
-    let slot = cluster.slot_of("k");
-    let target = another_master(&cluster, cluster.owner_of(slot));
-    cluster.move_slots([slot], target).unwrap();
-    assert_eq!((cluster.owner_of(slot), at_owner(&cluster, &["GET", "k"])), (target, Reply::Text("v".into())));
 }

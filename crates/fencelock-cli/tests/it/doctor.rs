@@ -141,15 +141,6 @@ fn a_trial_fails_without_a_right_that_only_a_part_of_a_lock_needs() {
 }
 
 #[test]
-fn without_publish_waiters_poll_and_doctor_says_so() {
-    let Some(backend) = TestBackend::redis() else { return };
-    allow(backend.server(), &format!("{} -publish", rights()));
-    let output = doctor(&backend, &url(backend.server()), "");
-    assert!(line(&output, "wake-ups").starts_with("note"), "{}", output.stdout);
-    assert!(output.status == 0 && line(&output, "features").contains("Do not work: wake ups"), "{}", output.stdout);
-}
-
-#[test]
 fn advice_follows_the_cause() {
     let Some(backend) = TestBackend::redis() else { return };
     let server = backend.server();
@@ -166,21 +157,6 @@ fn advice_follows_the_cause() {
 }
 
 #[test]
-fn a_renamed_command_fails_the_trial_and_a_run_before_it_starts() {
-    let Some(backend) = TestBackend::redis() else { return };
-    for command in ["DEL", "PEXPIRE"] {
-        let server = RedisServer::options().args(["--rename-command", command, ""]).start().unwrap();
-        let output = doctor(&backend, &patient(&server), "");
-        assert!(output.status == 69 && line(&output, "trial").starts_with("FAILED"), "{command}: {}", output.stdout);
-        ends_within_5_s(&server);
-        if command == "DEL" {
-            let run = Test::new(&backend, "run k -- echo ran").env("FENCELOCK_URL", &patient(&server)).output();
-            assert!(run.status != 0 && run.stdout.is_empty() && run.stderr.contains("DEL"), "{}", run.stderr);
-        }
-    }
-}
-
-#[test]
 fn a_run_that_could_not_release_does_not_start() {
     let Some(backend) = TestBackend::redis() else { return };
     let server = backend.server();
@@ -192,27 +168,6 @@ fn a_run_that_could_not_release_does_not_start() {
     }
     // Who only looks needs no right to delete.
     Test::new(&backend, "status k").env("FENCELOCK_URL", &url(server)).ok();
-}
-
-#[test]
-fn a_trial_fails_if_the_memory_is_full() {
-    let Some(backend) = TestBackend::redis() else { return };
-    backend.server().command(&["CONFIG", "SET", "maxmemory", "1"]);
-    let output = Test::new(&backend, "doctor").output();
-    let trial = line(&output, "trial");
-    assert!(output.status == 69 && trial.starts_with("FAILED") && trial.contains("OOM"), "{trial}");
-    let (_, lacking) = line(&output, "features").split_once("Do not work: ").unwrap();
-    assert!(["exclusive locks", "shared locks", "semaphores"].iter().all(|kind| lacking.contains(kind)), "{lacking}");
-}
-
-#[test]
-fn no_lock_is_tried_where_a_claim_would_write_a_marker() {
-    let Some(backend) = TestBackend::redis() else { return };
-    for options in ["quarantine=on", "quarantine=on&trust_empty=true"] {
-        let output = doctor(&backend, &format!("{}&{options}", backend.url()), "");
-        assert!(line(&output, "trial").contains("not tried"), "{options}: {}", output.stdout);
-        assert_eq!(keys(backend.server()), [""; 0], "{options}");
-    }
 }
 
 #[test]
@@ -285,6 +240,25 @@ fn a_server_that_refuses_writes_is_named_without_a_write() {
     check("writes", "the last snapshot of the server failed");
     set("stop-writes-on-bgsave-error", "no");
     is_fine();
+}
+
+#[test]
+fn without_publish_waiters_poll_and_doctor_says_so() {
+    let Some(backend) = TestBackend::redis() else { return };
+    allow(backend.server(), &format!("{} -publish", rights()));
+    let output = doctor(&backend, &url(backend.server()), "");
+    assert!(line(&output, "wake-ups").starts_with("note"), "{}", output.stdout);
+    assert!(output.status == 0 && line(&output, "features").contains("Do not work: wake ups"), "{}", output.stdout);
+}
+
+#[test]
+fn no_lock_is_tried_where_a_claim_would_write_a_marker() {
+    let Some(backend) = TestBackend::redis() else { return };
+    for options in ["quarantine=on", "quarantine=on&trust_empty=true"] {
+        let output = doctor(&backend, &format!("{}&{options}", backend.url()), "");
+        assert!(line(&output, "trial").contains("not tried"), "{options}: {}", output.stdout);
+        assert_eq!(keys(backend.server()), [""; 0], "{options}");
+    }
 }
 
 #[test]

@@ -58,42 +58,6 @@ fn a_standby_leads_when_the_command_of_the_leader_exits() {
     assert_eq!(second.end().status, 0);
 }
 
-/// Without a queue: the standby tries again and again.
-#[test]
-fn a_quorum_has_one_leader_also_while_a_server_is_down() {
-    let Some(mut backend) = TestBackend::quorum() else { return };
-    let mut first = candidate(&backend, "--value one");
-    let before = term(&mut first);
-    let mut second = candidate(&backend, "--value two");
-    backend.nodes[1].kill();
-    Test::new(&backend, "-q elect -n e -- true").status(75).run();
-    first.say("\n");
-    assert_eq!(first.end().status, 0);
-    assert!(term(&mut second) > before);
-    Test::new(&backend, "status e").stdout("e: held by * (two) for *\n").status(75).run();
-    second.say("\n");
-    assert_eq!(second.end().status, 0);
-}
-
-#[test]
-fn a_leader_whose_term_is_broken_ends_its_command_and_campaigns_again() {
-    let Some(backend) = TestBackend::redis() else { return };
-    let mut leader = candidate(&backend, "--ttl 3s");
-    let first = term(&mut leader);
-    Test::new(&backend, "break --yes e").stdout("e: broke the lock held by *\n").run();
-    assert!(term(&mut leader) > first, "a new command in a new term");
-    leader.say("\n");
-    let output = leader.end();
-    assert_eq!(output.status, 0, "{}", output.stderr);
-    let lines: Vec<_> = output.stderr.lines().collect();
-    assert!(
-        lines[0].starts_with(
-            "fencelock: e: nobody holds it now: it was broken, deleted, or lost by the server; terminating"
-        )
-    );
-    assert_eq!(lines[1..], ["fencelock: e: the leadership is lost; campaigning again"], "{lines:?}");
-}
-
 #[test]
 fn a_standby_leads_after_the_term_of_a_leader_that_was_killed() {
     let Some(backend) = TestBackend::redis() else { return };
@@ -144,23 +108,6 @@ fn an_observer_prints_each_change_as_one_line() {
         "{}",
         output.stdout
     );
-}
-
-#[test]
-fn an_observer_continues_after_an_outage_and_reports_it() {
-    let Some(backend) = TestBackend::redis() else { return };
-    let mut leader = candidate(&backend, "--ttl 60s --value v");
-    term(&mut leader);
-    let mut observer = Test::new(&backend, "elect --observe e").start();
-    let before = observer.wait_for("e: v on ");
-    backend.server().freeze();
-    observer.wait_for("e: unknown (");
-    backend.server().thaw();
-    assert_eq!(observer.wait_for("e: v on "), before, "the same leader in the same term");
-    observer.kill("TERM");
-    assert_eq!(observer.end().stdout.lines().count(), 3);
-    leader.say("\n");
-    leader.end();
 }
 
 #[test]

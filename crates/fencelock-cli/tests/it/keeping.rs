@@ -76,15 +76,6 @@ fn stop_beyond_the_lease(backend: &TestBackend, session: &Session) -> (String, S
 }
 
 #[test]
-fn a_stopped_keeper_is_reported() {
-    let Some(backend) = TestBackend::redis() else { return };
-    let session = Session::start();
-    let (holder, keeper) = stop_beyond_the_lease(&backend, &session);
-    send(&keeper, "CONT");
-    assert_eq!(Test::new(&backend, &format!("release k --holder {holder}")).output().status, 76);
-}
-
-#[test]
 fn a_lease_that_has_ended_is_not_held() {
     let Some(backend) = TestBackend::redis() else { return };
     let (session, mut other) = (Session::start(), Session::start());

@@ -127,38 +127,6 @@ fn a_release_that_fails_names_its_key() {
 }
 
 #[test]
-fn a_release_that_fails_and_then_succeeds_is_not_reported() {
-    let Some(backend) = TestBackend::redis() else { return };
-    let mut wrapper = Test::script(&backend, "-vv --ttl 60s k", "echo ready; read _; true").start();
-    wrapper.wait_for("ready");
-    backend.server().command(&["ACL", "SETUSER", "default", "-del"]);
-    wrapper.say("\n");
-    wrapper.wait_for_error("release failed, trying again");
-    backend.server().command(&["ACL", "SETUSER", "default", "+del"]);
-    let output = wrapper.end();
-    assert!(output.status == 0 && !output.stderr.contains("not released"), "{}", output.stderr);
-    assert_eq!(backend.server().command(&["EXISTS", "k"]), Reply::Int(0));
-}
-
-#[test]
-fn a_frozen_server_is_not_waited_for_beyond_the_end_of_the_lease() {
-    let Some(backend) = TestBackend::redis() else { return };
-    in_time(|| {
-        let mut wrapper = Test::script(&backend, "--ttl 4s k", "echo ready; exec sleep 1000").start();
-        wrapper.wait_for("ready");
-        let lease_ends = backend.now() + just_renewed(&backend, 4000);
-        backend.server().freeze();
-        let status = wrapper.status();
-        let late = backend.now().duration_since(lease_ends).unwrap_or_default();
-        backend.server().thaw();
-        let stderr = wrapper.end().stderr;
-        assert_eq!(status, 76, "{stderr}");
-        assert_eq!(stderr.lines().count(), 1, "{stderr}");
-        check(late < Duration::from_millis(1500), format!("{late:?} after the end of the lease"))
-    });
-}
-
-#[test]
 fn an_outage_shorter_than_the_lease_costs_nothing() {
     let Some(backend) = TestBackend::redis() else { return };
     let mut wrapper = impatient(&backend, "-v --ttl 9s k", "echo ready; read _; echo done").start();
@@ -184,22 +152,6 @@ fn a_broken_hold_ends_the_command() {
     let wanted = "fencelock: k: nobody holds it now: it was broken, deleted, or lost by the server; terminating the command (TERM, then KILL";
     assert!(output.stderr.starts_with(wanted), "{}", output.stderr);
     assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
-}
-
-#[test]
-fn a_key_taken_by_another_program_ends_the_command_and_is_not_touched() {
-    let Some(backend) = TestBackend::redis() else { return };
-    let mut wrapper = Test::script(&backend, "--ttl 3s k", "echo ready; exec sleep 1000").start();
-    wrapper.wait_for("ready");
-    backend.server().command(&["SET", "k", "theirs"]);
-    let output = wrapper.end();
-    assert_eq!(output.status, 76);
-    assert!(
-        output.stderr.contains("it is held by another program (a string of 6 bytes, \"the\"...) now"),
-        "{}",
-        output.stderr
-    );
-    assert_eq!(backend.server().command(&["GET", "k"]), Reply::Text("theirs".into()));
 }
 
 #[test]

@@ -1,11 +1,8 @@
 //! The commands on a store of objects.
 
 use crate::backend::TestBackend;
-use crate::running::wait_until;
 use crate::test::Test;
 use fencelock_testkit::ObjectFaults;
-use std::time::Duration;
-use tokio::time::Instant;
 
 /// Runs a command that must end with this code and print this.
 fn run(test: Test<'_>, status: i32, said: &str) {
@@ -47,22 +44,6 @@ fn what_it_cannot_do_is_refused_with_the_reason() {
     run("run k -- true", 64, "ignores the condition of a write");
     backend.store().set(ObjectFaults { refuses: Some(("PUT", 403, "AccessDenied")), ..ObjectFaults::default() });
     run("run k -- true", 64, "AccessDenied");
-}
-
-#[test]
-fn a_url_that_is_wrong_is_refused_at_once() {
-    let backend = TestBackend::files();
-    for (url, text) in [
-        ("s3://", "is not complete"),
-        ("az://account", "az://ACCOUNT/CONTAINER"),
-        ("s3://key:s3cret@bucket", "environment"),
-        ("s3://bucket?endpoint=http://minio", "allow_http=on"),
-        ("s3://bucket?endpoint=http://127.0.0.1:99999", "no URL of a server"),
-        ("redis://127.0.0.1:99999", "port"),
-        ("postgres://u@127.0.0.1:99999/db", "port"),
-    ] {
-        run(Test::new(&backend, "run k -- true").env("FENCELOCK_URL", url), 64, text);
-    }
 }
 
 /// Each of these made a library panic.
@@ -144,24 +125,4 @@ fn whoever_waits_until_a_key_is_free_polls_as_for_a_lock() {
     // After pauses from 100 ms on, each half as long again; and three more, if this user has keepers that might hold it for a session.
     let reads = backend.store().requests().len();
     assert!((2..=11).contains(&reads), "{reads}");
-}
-
-#[test]
-fn a_process_that_does_not_wait_gets_the_key_of_a_crashed_one_soon_after_its_lease() {
-    const TTL: Duration = Duration::from_secs(3);
-    // The times of the store are whole seconds, and a process takes some time to start.
-    const LATER: Duration = Duration::from_secs(2 + 3);
-    let backend = TestBackend::objects("&skew=0s");
-    let began = Instant::now();
-    let mut holder = Test::script(&backend, "--ttl 3s k", "touch started; sleep 600").start();
-    wait_until("the command to begin", || backend.file("started").exists().then_some(()));
-    holder.kill("KILL");
-    let killed = Instant::now();
-    assert_ne!(holder.status(), 0);
-    wait_until("the end of the lease", || match Test::new(&backend, "run -n -q --ttl 3s k -- true").output().status {
-        0 => Some(()),
-        75 => None,
-        other => panic!("{other}"),
-    });
-    assert!(began.elapsed() > TTL && killed.elapsed() < TTL + LATER, "{:?}", killed.elapsed());
 }

@@ -1,7 +1,6 @@
 //! The commands on a PostgreSQL database.
 
 use crate::backend::TestBackend;
-use crate::running::wait_for_waiters;
 use crate::test::{Output, Test};
 use fencelock_testkit::{PostgresServer, postgres_or_skip};
 
@@ -44,30 +43,6 @@ fn a_command_runs_under_a_lock_that_the_other_commands_see() {
 }
 
 #[test]
-fn those_that_wait_are_named_in_their_order() {
-    let Some((backend, _server)) = ready() else { return };
-    let mut holder = Test::script(&backend, "k", "echo held; read _").start();
-    holder.wait_for("held");
-    let _first = Test::new(&backend, "-q run --label first k -- true").start();
-    wait_for_waiters(&backend, "k", 1);
-    let _second = Test::new(&backend, "-q run --label second k -- true").start();
-    wait_for_waiters(&backend, "k", 2);
-    let named = "k: held by *, 2 waiting\n  waiting 1: * (first), for *\n  waiting 2: * (second), for *\n";
-    Test::new(&backend, "status --waiters k").stdout(named).status(75).run();
-    run(&backend, "--json status k").starts(75, r#""renewed_every_ms":10000"#);
-}
-
-#[test]
-fn a_lock_is_broken_by_hand() {
-    let Some((backend, server)) = ready() else { return };
-    run(&backend, "acquire k --ttl 1h").starts(0, "");
-    run(&backend, "list").starts(0, "exclusive");
-    run(&backend, "run -n k -- true").starts(75, "held by");
-    run(&backend, "break k --yes").starts(0, "broke the lock");
-    assert_eq!(server.sql("SELECT count(*) FROM fencelock.locks WHERE ends > 0"), "0");
-}
-
-#[test]
 fn doctor_tries_a_lock_and_leaves_no_row() {
     let Some((backend, server)) = ready() else { return };
     run(&backend, "doctor").starts(0, "a lock was acquired and released; these work: ");
@@ -75,12 +50,4 @@ fn doctor_tries_a_lock_and_leaves_no_row() {
     server.sql("DROP SCHEMA fencelock CASCADE");
     run(&backend, "doctor").starts(69, "fencelock init");
     run(&backend, "run k -- true").starts(64, "fencelock init");
-}
-
-#[test]
-fn init_says_who_has_taken_the_name_of_a_table() {
-    let Some((backend, server)) = ready() else { return };
-    server.sql("CREATE SCHEMA app; CREATE TABLE app.locks ()");
-    let line = format!("init --url {}&schema=app", backend.url());
-    run(&backend, &line).starts(64, "(table app.locks belongs to postgres, and is not one of fencelock: ");
 }

@@ -200,45 +200,6 @@ fn init_where_there_is_nothing_to_set_up_is_a_usage_error() {
 }
 
 #[test]
-fn doctor_checks_a_server_of_another_set() {
-    let Some(servers) = servers_or_skip(3) else { return };
-    let backend = TestBackend::files();
-    test(&backend, &url(&servers), "init --trust-empty").output();
-    let output = test(&backend, &url(&servers[..2]), "doctor").output();
-    assert_eq!(output.status, 69, "{}", output.stderr);
-    assert_eq!(
-        output.stdout.matches("each node: configured differently: it belongs to").count(),
-        1,
-        "{}",
-        output.stdout
-    );
-}
-
-#[test]
-fn doctors_page_on_three_sound_servers_fits_a_screen() {
-    let Some(servers) = servers_or_skip(3) else { return };
-    let backend = TestBackend::files();
-    test(&backend, &url(&servers), "init --trust-empty").output();
-    let output = test(&backend, &url(&servers), "doctor").output();
-    assert_eq!(output.status, 0, "{}", output.stderr);
-    assert!(output.stdout.lines().count() <= 24, "{}", output.stdout);
-    assert_eq!(output.stdout.matches("each node: ").count(), 10, "{}", output.stdout);
-}
-
-#[test]
-fn a_ttl_that_is_too_long_names_the_option() {
-    let Some(servers) = servers_or_skip(3) else { return };
-    let backend = TestBackend::files();
-    test(&backend, &url(&servers), "init --trust-empty").output();
-    let output = test(&backend, &url(&servers), "run --ttl 51s k -- true").output();
-    assert!(
-        output.status == 64 && output.stderr.contains("51 s") && output.stderr.contains("max_ttl="),
-        "{}",
-        output.stderr
-    );
-}
-
-#[test]
 fn a_warning_has_the_format_of_all_lines_and_is_not_repeated_in_results() {
     let Some(servers) = servers_or_skip(3) else { return };
     let (backend, url) = (TestBackend::files(), url(&servers));

@@ -4,7 +4,7 @@
 use crate::backend::TestBackend;
 use crate::running::{Running, wait_until};
 use crate::test::Test;
-use fencelock_testkit::{ClusterNodes, RedisServer, Reply, redlock_url, servers_or_skip};
+use fencelock_testkit::{RedisServer, Reply, redlock_url, servers_or_skip};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -189,13 +189,6 @@ fn read_only_commands_write_no_key_on_the_servers_of_a_quorum() {
     run_all_on_servers(&backend, &url, &servers.iter().collect::<Vec<_>>());
 }
 
-#[test]
-fn read_only_commands_write_no_key_on_a_cluster() {
-    let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
-    let backend = TestBackend::files();
-    run_all_on_servers(&backend, &cluster.url(""), &cluster.nodes.iter().collect::<Vec<_>>());
-}
-
 const PAGE: &str = include_str!("../../../../docs/en/operations.md");
 
 /// The part of the page that begins with the rights of a user that may write nothing, with the prefix `app:`.
@@ -363,20 +356,6 @@ fn an_election_is_observed_with_the_rights_of_its_line() {
     observer.kill("TERM");
     let output = observer.end();
     assert_eq!((output.stdout.lines().count(), output.stderr.as_str()), (3, ""));
-}
-
-#[test]
-fn a_user_that_may_only_look_lacks_something_without_any_of_its_rights() {
-    let Some(watched) = Watched::start() else { return };
-    let rights = reader().1;
-    let questions: Vec<_> = ["status", "list"].into_iter().flat_map(questions).collect();
-    let answers = |rights: &[&str]| questions.iter().map(|line| watched.answer(rights, line)).collect::<Vec<_>>();
-    let all = answers(&rights);
-    assert_eq!(answers(&rights), all, "the same rights, the same answers");
-    for right in &rights {
-        let others: Vec<_> = rights.iter().copied().filter(|other| other != right).collect();
-        assert_ne!(answers(&others), all, "{right} is not needed");
-    }
 }
 
 #[test]

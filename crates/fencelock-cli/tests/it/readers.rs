@@ -37,20 +37,3 @@ fn a_broken_reader_ends_and_the_other_continues() {
     two.say("\n");
     assert_eq!(two.end().status, 0);
 }
-
-#[test]
-fn doctor_names_the_modes_of_a_quorum_and_what_it_refuses() {
-    let Some(quorum) = TestBackend::quorum() else { return };
-    let output = Test::new(&quorum, "doctor").output();
-    let modes = output.stdout.lines().find(|line| line.contains("modes")).unwrap_or_default();
-    assert!(modes.contains("shared") && !modes.contains("semaphore"), "{}", output.stdout);
-    assert!(
-        modes.contains("slots (--slots), several keys, elections (elect), once per window (--once-per)"),
-        "{modes}"
-    );
-    let refused: Vec<_> = output.stdout.lines().skip_while(|line| !line.contains("refused")).take(2).collect();
-    assert!(
-        refused[0].contains("semaphores (--permits)") && refused[1].contains("-> use slots (--slots)"),
-        "{refused:?}"
-    );
-}

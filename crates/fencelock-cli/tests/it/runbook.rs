@@ -1,7 +1,7 @@
 //! The steps of the runbook, on real servers.
 
 use crate::backend::TestBackend;
-use crate::running::{Running, is_alive, send, wait_for_waiters, wait_until};
+use crate::running::{Running, is_alive, send, wait_for_waiters};
 use crate::test::{Output, Test};
 use fencelock_testkit::Reply;
 
@@ -68,35 +68,6 @@ fn a_stuck_lock_is_found_with_its_holder_and_its_waiter_and_freed() {
 }
 
 #[test]
-fn a_lock_is_broken_only_where_the_runbook_says_so() {
-    let broken = "fencelock break KEY --yes";
-    assert!(section("A stuck lock").contains(broken));
-    let Some(backend) = TestBackend::redis() else { return };
-    let (mut holder, files) = (hanging(&backend), TestBackend::files());
-    let line = broken.strip_prefix("fencelock ").unwrap();
-    assert_eq!(run(&backend, line).status, 0);
-    assert_eq!(holder.status(), 76, "the holder was notified");
-    let _holder = hanging(&files);
-    let refused = run(&files, line);
-    assert!(refused.status == 64 && refused.stderr.contains("end that process"), "{}", refused.stderr);
-}
-
-#[test]
-fn a_server_that_is_down_is_named_and_commands_go_on_when_it_is_back() {
-    let Some(mut backend) = TestBackend::redis() else { return };
-    backend.redis.as_mut().unwrap().kill();
-    let waiter = Test::new(&backend, "run stuck -- true").start();
-    for line in commands(PAGE.split_once("\n## ").unwrap().0).iter().map(String::as_str).chain(["status KEY", "list"]) {
-        let output = run(&backend, line);
-        let text = output.stdout + &output.stderr;
-        assert!(output.status == 69 && text.to_lowercase().contains("connection refused"), "{line}: {text}");
-    }
-    assert!(section("FencelockBackendUnreachable").contains("`connection refused`"));
-    backend.redis.as_mut().unwrap().restart().unwrap();
-    assert_eq!(waiter.end().status, 0);
-}
-
-#[test]
 fn a_full_memory_is_named_and_more_memory_is_enough() {
     let Some(backend) = TestBackend::redis() else { return };
     let page = section("A full memory");
@@ -120,22 +91,4 @@ fn a_full_memory_is_named_and_more_memory_is_enough() {
     waiter.wait_for_error("waiting for a reply");
     set("100mb");
     assert_eq!(waiter.end().status, 0);
-}
-
-#[test]
-fn after_a_failover_a_quarantine_is_named() {
-    let Some(mut backend) = TestBackend::redis() else { return };
-    let url = format!("{}&quarantine=on&max_ttl=30000", backend.url());
-    let at = |backend: &TestBackend, line: &str| Test::new(backend, line).env("FENCELOCK_URL", &url).output();
-    assert_eq!(at(&backend, "-q run -n stuck -- true").status, 69, "the first claim starts the quarantine");
-    // As if its time had passed.
-    assert_eq!(backend.server().command(&["HSET", "fencelock:node", "until", "1"]), Reply::Int(0));
-    assert_eq!(at(&backend, "run -n stuck -- true").status, 0);
-    // As a replica that had not received anything.
-    backend.redis.as_mut().unwrap().restart_empty().unwrap();
-    let status = wait_until("an answer", || {
-        let output = at(&backend, "status stuck");
-        (!output.stdout.is_empty()).then_some(output)
-    });
-    assert!(status.status == 69 && status.stdout.contains("quarantine"), "{}{}", status.stdout, status.stderr);
 }

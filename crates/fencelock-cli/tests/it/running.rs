@@ -88,11 +88,6 @@ impl Running {
         }
     }
 
-    /// The next line of its stdout, if it is there.
-    pub(crate) fn line(&self) -> Option<String> {
-        self.lines.try_recv().ok()
-    }
-
     /// Waits until its stderr contains `text`.
     pub(crate) fn wait_for_error(&self, text: &str) {
         wait_until(text, || self.errors.lock().unwrap().contains(text).then_some(()));

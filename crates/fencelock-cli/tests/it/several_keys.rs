@@ -1,7 +1,6 @@
 //! `run KEY --also KEY -- COMMAND`: all locks or none, and the loss of one is the loss of all.
 
 use crate::backend::TestBackend;
-use crate::running::{is_alive, wait_until};
 use crate::test::Test;
 
 fn is_free(backend: &TestBackend, key: &str) -> bool {
@@ -68,56 +67,11 @@ fn the_loss_of_one_lock_ends_the_command_and_releases_the_others() {
 }
 
 #[test]
-fn a_warning_about_a_lost_lock_names_it() {
-    let Some(backend) = TestBackend::redis() else { return };
-    let mut wrapper =
-        Test::script(&backend, "--ttl 30s --on-lost warn a --also b", "echo ready; read _; exit 5").start();
-    wrapper.wait_for("ready");
-    Test::new(&backend, "break --yes a").ok();
-    wrapper.wait_for_error("fencelock: a: ");
-    assert!(!is_free(&backend, "b"), "held until the command exits");
-    wrapper.say("\n");
-    let output = wrapper.end();
-    assert_eq!((output.status, output.stderr.lines().count()), (5, 1), "{}", output.stderr);
-    assert!(is_free(&backend, "b"));
-}
-
-#[test]
 fn max_hold_names_all_locks() {
     let backend = TestBackend::files();
     let output = Test::script(&backend, "--max-hold 1s a --also b", "exec sleep 1000").output();
     assert_eq!(output.status, 76);
     assert!(output.stderr.starts_with("fencelock: a, b: --max-hold 1 s is reached"), "{}", output.stderr);
-}
-
-#[test]
-fn a_signal_while_the_second_key_is_waited_for_releases_the_first() {
-    for backend in TestBackend::every_kind() {
-        for (signal, status) in [("INT", 130), ("TERM", 143)] {
-            let mut holder = Test::script(&backend, "b", "echo ready; read _; true").start();
-            holder.wait_for("ready");
-            let waiting = Test::new(&backend, "run --ttl 1h a --also b -- echo never").start();
-            waiting.wait_for_error("waiting for b, ");
-            assert!(!is_free(&backend, "a"));
-            waiting.kill(signal);
-            let output = waiting.end();
-            assert_eq!((output.status, output.stdout.as_str()), (status, ""), "{}", output.stderr);
-            assert!(is_free(&backend, "a"), "{signal}");
-            holder.say("\n");
-            assert_eq!(holder.end().status, 0);
-        }
-    }
-}
-
-#[test]
-fn a_killed_wrapper_takes_the_command_along_and_leaves_no_key_beyond_the_lease() {
-    for backend in TestBackend::every_kind() {
-        let mut wrapper = Test::script(&backend, "--ttl 3s a --also b", "echo $$; exec sleep 1000").start();
-        let child = wrapper.wait_for("");
-        wrapper.kill("KILL");
-        wait_until("the end of the command", || (!is_alive(&child)).then_some(()));
-        Test::new(&backend, "run -w 60 b --also a -- true").ok();
-    }
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use crate::kit::{Road, TestQuorum, claim, ms};
 use fencelock::backends::Redis;
 use fencelock_core::{
-    Acquire, Admin, Backend, Claim, ClearCompletion, Completion, Completions, CountedSuccess, Fault, FencingToken, Key,
-    Owner, QuorumNode, Unknown, WriteCompletion,
+    Acquire, Backend, Claim, ClearCompletion, Completion, Completions, CountedSuccess, Fault, FencingToken, Key, Owner,
+    Unknown, WriteCompletion,
 };
 use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
 use std::time::Duration;
@@ -173,62 +173,6 @@ async fn a_server_in_quarantine_does_not_report_that_nothing_is_done() {
         .await
         .unwrap();
     assert_eq!(read(&redis).await, None);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_quorum_reads_and_writes_with_a_majority() {
-    for away in [Road::BlackHole, Road::Refusing] {
-        let test = TestQuorum::new(5);
-        let quorum = &*test.quorum;
-        let held = claim("k", LONG);
-        test.grants(&held).await;
-        test.nodes[0].road(away);
-        test.nodes[3].road(away);
-        let done = completion(now(quorum).await + HOUR, 7);
-        assert_eq!(write(quorum, &held, &done).await, Ok(WriteCompletion::Written), "{away:?}");
-        // Other nodes are unavailable; one of the nodes that have it is still available.
-        for node in &test.nodes {
-            node.road(Road::Open);
-        }
-        test.nodes[1].road(away);
-        test.nodes[2].road(away);
-        assert_eq!(read(quorum).await, Some(done), "{away:?}");
-        test.nodes[4].road(away);
-        assert!(quorum.read_completion(&key()).await.is_err(), "a minority does not decide");
-        assert!(write(quorum, &held, &completion(9 * HOUR, 7)).await.is_err());
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_node_where_the_lock_is_lost_does_not_count() {
-    let test = TestQuorum::new(3);
-    let held = claim("k", LONG);
-    test.grants(&held).await;
-    let done = completion(now(&*test.quorum).await + HOUR, 7);
-    for node in &test.nodes[..2] {
-        let seen = node.holding("k").await.unwrap();
-        node.evict(&seen).await.unwrap();
-    }
-    assert_eq!(write(&*test.quorum, &held, &done).await, Ok(WriteCompletion::NotHeld));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_completion_on_one_node_is_found_and_restored() {
-    let test = TestQuorum::new(3);
-    let quorum = &*test.quorum;
-    let done = completion(now(quorum).await + HOUR, 7);
-    test.nodes[0].restore_completion(&key(), &done).await.unwrap();
-    test.nodes[1].road(Road::BlackHole);
-    assert_eq!(read(quorum).await.as_ref(), Some(&done));
-    quorum.confirm_completion(&key(), &CountedSuccess::new(done.clone(), done.until_micros)).await.unwrap();
-    test.nodes[1].road(Road::Open);
-    test.nodes[0].road(Road::BlackHole);
-    assert_eq!(read(quorum).await.as_ref(), Some(&done), "the others have it now");
-    test.nodes[1].road(Road::BlackHole);
-    assert!(
-        quorum.confirm_completion(&key(), &CountedSuccess::new(done.clone(), done.until_micros)).await.is_err(),
-        "one node is not a majority"
-    );
 }
 
 #[tokio::test(start_paused = true)]

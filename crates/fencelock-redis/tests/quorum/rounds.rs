@@ -3,7 +3,7 @@
 use crate::kit::{Road, TestQuorum, claim, ms};
 use fencelock::backends::{ManualClock, Memory, Quorum};
 use fencelock_conformance::EventRecorder;
-use fencelock_core::{Backend, Drift, Event, Fault, Holding, Intent, Key, QuorumNode, Release, Renew, Renewal};
+use fencelock_core::{Backend, Drift, Event, Intent, QuorumNode, Release, Renew, Renewal};
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::task::Poll;
@@ -13,29 +13,6 @@ use tokio::time::{Instant, sleep, timeout};
 const TEN_SECONDS: Duration = Duration::from_secs(10);
 /// The minimum limit of a node. No test needs a shorter one.
 const NO_LIMIT_PASSED: Duration = ms(15);
-
-async fn a_tie_is_busy_at_once(nodes: usize) {
-    let test = TestQuorum::new(nodes);
-    let other = claim("k", TEN_SECONDS);
-    for node in &test.nodes[..nodes / 2] {
-        node.take(&other).await;
-    }
-    let begun = Instant::now();
-    let occupied = test.is_busy(&claim("k", TEN_SECONDS)).await;
-    assert_eq!(occupied.holders.first().holder_id(), Some(other.holder.id));
-    assert!(begun.elapsed() < NO_LIMIT_PASSED, "{:?}", begun.elapsed());
-    assert_eq!(test.taken("k").await, nodes / 2, "the other grants are released");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_tie_on_two_nodes_is_busy_at_once() {
-    a_tie_is_busy_at_once(2).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_tie_on_four_nodes_is_busy_at_once() {
-    a_tie_is_busy_at_once(4).await;
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_tie_that_waits_for_an_unresponsive_node_is_decided_within_its_limit() {
@@ -65,17 +42,6 @@ async fn a_node_that_refuses_is_not_an_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_unavailable_nodes_of_three_are_named_with_their_causes() {
-    let test = TestQuorum::new(3);
-    test.nodes[0].road(Road::Refusing);
-    test.nodes[1].road(Road::BlackHole);
-    let unknown = test.quorum.acquire(&claim("k", TEN_SECONDS)).await.answer.unwrap_err();
-    let faults: Vec<_> = unknown.nodes().iter().map(|node| node.fault).collect();
-    assert_eq!(faults, [Fault::Unreachable, Fault::Timeout]);
-    assert_eq!(test.taken("k").await, 0, "the grant of the third node is released");
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_majority_that_arrives_too_late_is_released_everywhere() {
     let test = TestQuorum::new(3);
     let clock = Arc::new(ManualClock::at(Duration::from_secs(3600)));
@@ -96,35 +62,6 @@ async fn a_majority_that_arrives_too_late_is_released_everywhere() {
     let unknown = reply.answer.unwrap_err();
     assert!(unknown.to_string().contains("lease had already expired"), "{unknown}");
     assert_eq!(test.taken("k").await, 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn nodes_with_different_fences_are_raised_to_one_token_on_a_majority() {
-    let test = TestQuorum::with_skews(&[0, 20, 10, 40, 30]);
-    let mut last = 0;
-    for _ in 0..5 {
-        let claim = claim("k", TEN_SECONDS);
-        let token = test.grants(&claim).await;
-        let mut with_token = 0;
-        for node in &test.nodes {
-            with_token += usize::from(node.holding("k").await.unwrap().first().fence == Some(token));
-        }
-        assert!(with_token >= 3, "{token} on {with_token} nodes");
-        assert!(token.get() > last);
-        last = token.get();
-        assert_eq!(test.release(&claim).await, Ok(Release::Released));
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_lost_round_leaves_no_key_behind() {
-    let test = TestQuorum::new(5);
-    let other = claim("k", TEN_SECONDS);
-    for node in &test.nodes[..3] {
-        node.take(&other).await;
-    }
-    test.is_busy(&claim("k", TEN_SECONDS)).await;
-    assert_eq!(test.taken("k").await, 3, "on nodes 4 and 5 it is free");
 }
 
 #[tokio::test(start_paused = true)]
@@ -214,20 +151,6 @@ async fn after_the_release_of_a_dropped_claim_the_next_claim_wins_though_one_of_
     }
 }
 
-/// The quorum of a dropped claim releases it too, and may be faster than this release on some nodes.
-#[tokio::test(start_paused = true)]
-async fn a_release_that_finds_the_hold_on_half_of_four_nodes_is_unknown_and_its_repetition_is_not() {
-    let test = TestQuorum::new(5);
-    test.nodes[0].road(Road::Refusing);
-    let claim = claim("k", TEN_SECONDS);
-    for node in &test.nodes[1..3] {
-        node.take(&claim).await;
-    }
-    let unknown = test.release(&claim).await.unwrap_err();
-    assert_eq!((unknown.nodes().len(), unknown.nodes()[0].fault), (1, Fault::Unreachable), "{unknown}");
-    assert_eq!((test.taken("k").await, test.release(&claim).await), (0, Ok(Release::Absent)));
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_release_that_two_nodes_answer_late_is_still_reported() {
     let test = TestQuorum::new(3);
@@ -238,26 +161,6 @@ async fn a_release_that_two_nodes_answer_late_is_still_reported() {
         node.road(Road::Slow(ms(130)));
     }
     assert_eq!(test.release(&claim).await, Ok(Release::Released));
-}
-
-async fn renew(test: &TestQuorum, claim: &fencelock_core::Claim) -> Result<Renew, fencelock_core::Unknown> {
-    let renewal = Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl);
-    test.quorum.renew(&[renewal]).await.remove(0)
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_renewal_with_one_node_unavailable_keeps_the_lock_and_with_two_is_unknown() {
-    let test = TestQuorum::new(3);
-    let claim = claim("k", TEN_SECONDS);
-    test.grants(&claim).await;
-    test.nodes[0].road(Road::BlackHole);
-    for _ in 0..5 {
-        sleep(Duration::from_secs(6)).await;
-        assert_eq!(renew(&test, &claim).await, Ok(Renew::Renewed { waiters: 0 }));
-    }
-    test.nodes[1].road(Road::Refusing);
-    let unknown = renew(&test, &claim).await.unwrap_err();
-    assert_eq!(unknown.nodes().len(), 2, "{unknown}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -353,16 +256,6 @@ async fn a_node_that_is_free_sends_no_event() {
         sleep(ms(5)).await;
     }
     assert!(recorder.recorded().is_empty(), "each event makes a waiter poll at once");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_resumed_hold_keeps_its_token() {
-    let test = TestQuorum::with_skews(&[0, 20, 10]);
-    let claim = claim("k", TEN_SECONDS);
-    let fence = test.grants(&claim).await;
-    assert_eq!(test.grants(&claim.with_intent(Intent::Poll)).await, fence);
-    let seen: Option<Holding> = test.quorum.inspect(&Key::new("k").unwrap()).await.unwrap();
-    assert_eq!(seen.unwrap().first().fence, Some(fence));
 }
 
 #[test]

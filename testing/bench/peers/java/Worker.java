@@ -8,12 +8,13 @@ import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import org.redisson.Redisson;
 import org.redisson.api.RBucket;
+import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
 import org.redisson.config.Config;
 
 /**
- * java Worker lock|fair-lock|read-write|permits|semaphore [version]
+ * java Worker lock|fair-lock [version]
  *
  * <p>Redisson's locks, one thread for each task; ../README.md describes a worker.
  */
@@ -21,8 +22,6 @@ public final class Worker implements Runnable {
     private final Job job;
     private final int number;
     private final RedissonClient client;
-    private final Holder holder;
-    private final Holds holds;
     private final long counted;
     private final long end;
 
@@ -32,14 +31,11 @@ public final class Worker implements Runnable {
     private String firstError;
     private boolean soldOut;
     private final Map<Long, Long> waits = new TreeMap<>();
-    private final Map<Long, Long> writerWaits = new TreeMap<>();
 
-    private Worker(Job job, int number, RedissonClient client, Holds holds, long counted, long end) {
+    private Worker(Job job, int number, RedissonClient client, long counted, long end) {
         this.job = job;
         this.number = number;
         this.client = client;
-        this.holder = Holder.of(job.kind, client, job.limit, job.ttlMs);
-        this.holds = holds;
         this.counted = counted;
         this.end = end;
     }
@@ -58,11 +54,10 @@ public final class Worker implements Runnable {
         input.readLine();
         long counted = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(job.warmUpMs);
         long end = counted + TimeUnit.MILLISECONDS.toNanos(job.spanMs);
-        Holds holds = new Holds(counted, job.writersPpm, job.limit);
         List<Worker> workers = new ArrayList<>();
         List<Thread> threads = new ArrayList<>();
         for (int number = 0; number < job.tasks; number++) {
-            Worker worker = new Worker(job, number, client, holds, counted, end);
+            Worker worker = new Worker(job, number, client, counted, end);
             workers.add(worker);
             threads.add(new Thread(worker));
         }
@@ -76,7 +71,7 @@ public final class Worker implements Runnable {
         } else {
             TimeUnit.NANOSECONDS.sleep(end - System.nanoTime());
         }
-        System.out.println(Log.of(workers, holds));
+        System.out.println(Log.of(workers));
         System.out.flush();
         Runtime.getRuntime().halt(0);
     }
@@ -98,10 +93,11 @@ public final class Worker implements Runnable {
 
     private void turn() throws Exception {
         String key = key();
-        boolean exclusive = job.limit == 0 && Holder.draw(job.writersPpm);
+        // Its lease has the default of the client, and is renewed, as without a TTL in the call.
+        RLock lock = job.kind.equals("fair-lock") ? client.getFairLock(key) : client.getLock(key);
         long asked = System.nanoTime();
         // After the end, so that a waiting task does not give up earlier.
-        while (!holder.tryAcquire(key, exclusive, end - System.nanoTime() + TimeUnit.SECONDS.toNanos(1))) {
+        while (!lock.tryLock(end - System.nanoTime() + TimeUnit.SECONDS.toNanos(1), TimeUnit.NANOSECONDS)) {
             if (System.nanoTime() >= end) {
                 return;
             }
@@ -111,7 +107,6 @@ public final class Worker implements Runnable {
         }
         try {
             long granted = System.nanoTime();
-            holds.change(exclusive, 1);
             if (job.isSale() && granted <= end) {
                 soldOut = !sell(key);
             }
@@ -119,15 +114,11 @@ public final class Worker implements Runnable {
                 synchronized (this) {
                     long wait = rounded((granted - asked) / 1000);
                     waits.merge(wait, 1L, Long::sum);
-                    if (exclusive && job.writersPpm >= 0) {
-                        writerWaits.merge(wait, 1L, Long::sum);
-                    }
                     grants++;
                 }
             }
         } finally {
-            holds.change(exclusive, -1);
-            holder.release();
+            lock.unlock();
         }
     }
 
@@ -172,23 +163,20 @@ public final class Worker implements Runnable {
 
     /** The results of all workers so far; one may be in its last iteration. */
     private record Log(List<Worker> workers) {
-        static String of(List<Worker> workers, Holds holds) {
+        static String of(List<Worker> workers) {
             List<String> tasks = new ArrayList<>();
             Map<Long, Long> all = new TreeMap<>();
-            Map<Long, Long> ofWriters = new TreeMap<>();
             long errors = 0;
             String first = null;
             for (Worker worker : workers) {
                 synchronized (worker) {
                     tasks.add("{\"grants\":" + worker.grants + ",\"refused\":" + worker.refused + "}");
                     worker.waits.forEach((wait, count) -> all.merge(wait, count, Long::sum));
-                    worker.writerWaits.forEach((wait, count) -> ofWriters.merge(wait, count, Long::sum));
                     errors += worker.errors;
                     first = first == null ? worker.firstError : first;
                 }
             }
-            return "{\"tasks\":[" + String.join(",", tasks) + "],\"waits\":" + pairs(all) + ",\"writer_waits\":" + pairs(ofWriters)
-                + ",\"holds\":" + holds.list() + ",\"errors\":" + errors
+            return "{\"tasks\":[" + String.join(",", tasks) + "],\"waits\":" + pairs(all) + ",\"errors\":" + errors
                 + ",\"first_error\":" + (first == null ? "null" : quoted(first)) + "}";
         }
 
@@ -205,15 +193,14 @@ public final class Worker implements Runnable {
 
     /** The fields are numbers and plain strings, so that no JSON library is needed. */
     private record Job(String url, String workload, String key, int keys, int tasks, int process, long warmUpMs, long spanMs,
-            long ttlMs, String kind, int writersPpm, int limit) {
+            long ttlMs, String kind) {
         boolean isSale() {
             return workload.equals("flash-sale");
         }
 
         static Job parse(String line, String kind) {
             return new Job(text(line, "url"), text(line, "workload"), text(line, "key"), number(line, "keys"), number(line, "tasks"),
-                number(line, "process"), number(line, "warm_up_ms"), number(line, "span_ms"), number(line, "ttl_ms"),
-                kind, number(line, "writers_ppm", -1), number(line, "limit", 0));
+                number(line, "process"), number(line, "warm_up_ms"), number(line, "span_ms"), number(line, "ttl_ms"), kind);
         }
 
         private static String text(String line, String name) {
@@ -226,12 +213,6 @@ public final class Worker implements Runnable {
                 throw new IllegalArgumentException("the job has no number " + name);
             }
             return Integer.parseInt(found);
-        }
-
-        /** A number of one mode; without it the job has another one. */
-        private static int number(String line, String name, int other) {
-            String found = member(line, name, "(\\d+)");
-            return found == null ? other : Integer.parseInt(found);
         }
 
         private static String member(String line, String name, String value) {

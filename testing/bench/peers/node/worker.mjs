@@ -1,4 +1,4 @@
-// node worker.mjs MODULES redlock|redis-semaphore|redis-semaphore:permits [version]
+// node worker.mjs MODULES redlock|redis-semaphore [version]
 //
 // Node's lock libraries over ioredis, one promise for each task; ../README.md describes a worker.
 import { createRequire } from 'node:module';
@@ -7,7 +7,6 @@ import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 const [modules, kind, question] = process.argv.slice(2);
-const name = kind.split(':')[0];
 const require = createRequire(join(modules, 'worker.cjs'));
 const installed = (module) => require(join(modules, module, 'package.json')).version.replace(/^v/, '');
 
@@ -33,33 +32,7 @@ const libraries = {
       return (await mutex.tryAcquire()) ? () => mutex.release() : undefined;
     };
   },
-  'redis-semaphore:permits': (server, job) => {
-    const { Semaphore } = require('redis-semaphore');
-    const options = { lockTimeout: job.ttl_ms, acquireTimeout: job.warm_up_ms + job.span_ms + 10_000 };
-    return async (key) => {
-      const semaphore = new Semaphore(server, key, job.mode.permits.limit, options);
-      return (await semaphore.tryAcquire()) ? () => semaphore.release() : undefined;
-    };
-  },
 };
-
-/** What the tasks of this process hold together; ../README.md describes the list. Here all holds are permits. */
-class Holds {
-  list = [];
-  permits = 0;
-
-  constructor(job, counted) {
-    this.checked = Boolean(job.mode?.permits);
-    this.counted = counted;
-  }
-
-  change(difference) {
-    this.permits += difference;
-    if (this.checked && performance.now() >= this.counted && this.list.length < 20_000) {
-      this.list.push([Number(process.hrtime.bigint() / 1000n), 0, this.permits]);
-    }
-  }
-}
 
 class Task {
   grants = 0;
@@ -68,8 +41,8 @@ class Task {
   first_error = null;
   soldOut = false;
 
-  constructor(job, number, server, acquire, waits, holds) {
-    Object.assign(this, { job, number, server, acquire, waits, holds });
+  constructor(job, number, server, acquire, waits) {
+    Object.assign(this, { job, number, server, acquire, waits });
   }
 
   async run(counted, end) {
@@ -99,7 +72,6 @@ class Task {
       this.refused += 1;
     }
     const granted = performance.now();
-    this.holds.change(1);
     if (this.job.workload === 'flash-sale' && granted <= end) {
       this.soldOut = !(await sell(this.server, key));
     }
@@ -108,7 +80,6 @@ class Task {
       this.waits.set(wait, (this.waits.get(wait) ?? 0) + 1);
       this.grants += 1;
     }
-    this.holds.change(-1);
     await release();
   }
 }
@@ -131,8 +102,8 @@ function rounded(micros) {
 
 async function main() {
   if (question === 'version') {
-    const label = name === 'redlock' ? 'node-redlock' : name;
-    console.log(`${label} ${installed(name)}, ioredis ${installed('ioredis')}, Node ${process.version.slice(1)}`);
+    const label = kind === 'redlock' ? 'node-redlock' : kind;
+    console.log(`${label} ${installed(kind)}, ioredis ${installed('ioredis')}, Node ${process.version.slice(1)}`);
     return;
   }
   const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
@@ -146,8 +117,7 @@ async function main() {
   const counted = performance.now() + job.warm_up_ms;
   const end = counted + job.span_ms;
   const waits = new Map();
-  const holds = new Holds(job, counted);
-  const tasks = Array.from({ length: job.tasks }, (_, number) => new Task(job, number, server, acquire, waits, holds));
+  const tasks = Array.from({ length: job.tasks }, (_, number) => new Task(job, number, server, acquire, waits));
   const running = tasks.map((task) => task.run(counted, end));
   // A started sale must be completed; it may also end early. Other workloads do not wait for their tasks.
   const sale = job.workload === 'flash-sale';
@@ -155,7 +125,6 @@ async function main() {
   const log = {
     tasks: tasks.map(({ grants, refused }) => ({ grants, refused })),
     waits: [...waits].sort(([a], [b]) => a - b),
-    holds: holds.list,
     errors: tasks.reduce((sum, task) => sum + task.errors, 0),
     first_error: tasks.find((task) => task.first_error !== null)?.first_error ?? null,
   };

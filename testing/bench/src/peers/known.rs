@@ -1,7 +1,7 @@
-use fencelock_load::LoadMode;
 use fencelock_testkit::programs::{check, installed, php, python};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
 /// A lock library, or one way to use it.
 #[derive(Debug, Clone, Copy)]
@@ -13,7 +13,7 @@ pub struct Peer {
     /// How its waiters wait: the default of the library unless stated otherwise.
     pub waiting: &'static str,
     /// Additional warm-up for a runtime with a just-in-time compiler.
-    pub warm_up_ms: u64,
+    pub(crate) warm_up: Duration,
     /// Whether a process has a single task, as in PHP.
     pub single: bool,
     /// Whether it needs only packages that `scripts/test` installs, so that a test must not skip it.
@@ -39,13 +39,13 @@ enum Recipe {
 }
 
 const fn peer(name: &'static str, title: &'static str, waiting: &'static str, recipe: Recipe) -> Peer {
-    let warm_up_ms = if matches!(recipe, Recipe::Redisson(_)) { 3000 } else { 0 };
+    let warm_up = Duration::from_secs(if matches!(recipe, Recipe::Redisson(_)) { 3 } else { 0 });
     let single = matches!(recipe, Recipe::Php(_) | Recipe::Symfony);
-    Peer { name, title, waiting, warm_up_ms, single, plain: matches!(recipe, Recipe::Php(_) | Recipe::RedisPy), recipe }
+    Peer { name, title, waiting, warm_up, single, plain: matches!(recipe, Recipe::Php(_) | Recipe::RedisPy), recipe }
 }
 
 /// All libraries, whether or not they are installed.
-pub const KNOWN: [Peer; 19] = [
+pub const KNOWN: [Peer; 15] = [
     peer(
         "fencelock",
         "fencelock",
@@ -91,30 +91,6 @@ pub const KNOWN: [Peer; 19] = [
         "polls every 100-200 ms; 3 tries as published, here no limit",
         Recipe::Php("redlock"),
     ),
-    peer(
-        "redisson-read-write",
-        "Redisson, read-write",
-        "`RReadWriteLock`: a message wakes the waiters of each process; readers overtake writers",
-        Recipe::Redisson("read-write"),
-    ),
-    peer(
-        "redisson-expirable",
-        "Redisson, expirable",
-        "`RPermitExpirableSemaphore`: a message wakes one waiter of each process",
-        Recipe::Redisson("permits"),
-    ),
-    peer(
-        "redisson-semaphore",
-        "Redisson, semaphore",
-        "`RSemaphore`, without leases: a message wakes one waiter of each process",
-        Recipe::Redisson("semaphore"),
-    ),
-    peer(
-        "redis-semaphore-permits",
-        "redis-semaphore, N",
-        "`Semaphore`: polls every 10 ms; for 10 s by default",
-        Recipe::Node("redis-semaphore:permits"),
-    ),
 ];
 
 impl Peer {
@@ -133,8 +109,7 @@ impl Peer {
             }
             Recipe::Python(library) => Ok(vec![python(library)?, source("python/worker.py"), library.into()]),
             Recipe::Node(kind) => {
-                let library = kind.split(':').next().unwrap_or(kind);
-                let module = installed(&format!("node/node_modules/{library}"))?;
+                let module = installed(&format!("node/node_modules/{kind}"))?;
                 let root = module.parent().map(Path::to_path_buf).unwrap_or_default();
                 check(Path::new("node"), &["--version"], "node")?;
                 Ok(vec!["node".into(), source("node/worker.mjs"), root, kind.into()])
@@ -162,18 +137,6 @@ impl Peer {
         if let Recipe::Ours { sharing } = self.recipe { Some(sharing) } else { None }
     }
 
-    /// Whether it has locks of this mode.
-    pub fn measures(&self, mode: LoadMode) -> bool {
-        match self.recipe {
-            Recipe::Ours { .. } => true,
-            Recipe::Redisson("read-write") => matches!(mode, LoadMode::Shared { .. }),
-            Recipe::Redisson("permits" | "semaphore") | Recipe::Node("redis-semaphore:permits") => {
-                matches!(mode, LoadMode::Permits { .. })
-            }
-            _ => mode == LoadMode::Exclusive,
-        }
-    }
-
     /// The installed version, as the library reports it.
     ///
     /// # Errors
@@ -195,24 +158,6 @@ impl Peer {
     }
 }
 
-/// The name of a library on the page.
-pub(crate) fn title(name: &str) -> &str {
-    known(name).map_or(name, |peer| peer.title)
-}
-
-/// The peer with this name.
-pub(crate) fn known(name: &str) -> Option<&'static Peer> {
-    KNOWN.iter().find(|peer| peer.name == name)
-}
-
 fn source(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(path)
-}
-
-#[test]
-fn names_are_unique() {
-    let mut names: Vec<_> = KNOWN.iter().map(|peer| peer.name).collect();
-    names.sort_unstable();
-    names.dedup();
-    assert_eq!(names.len(), KNOWN.len());
 }

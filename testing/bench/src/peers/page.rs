@@ -1,145 +1,113 @@
-//! The generated part of the page.
+//! The generated page.
 
-use super::chart_spec::{ALL, ChartSpec};
-use super::goals::goals;
-use super::known::{known, title};
-use super::page_table::{cell_text, contended, millis, permits, readers, uncontended};
-use super::plan::{CELLS, Cell, PERMITS, READERS, READERS_ONLY};
-use super::run::{Present, Run};
-use crate::Failure;
-use fencelock_load::{LoadMode, Workload};
-use std::fmt::Write as _;
+use super::plan::{CELLS, Cell};
+use super::run::Run;
+use fencelock_load::{LoadReport, Sale, Workload};
+use std::fmt::{Result, Write as _};
 
-const BEGIN: &str = "<!-- peers: begin; written by scripts/bench-peers -->";
-const END: &str = "<!-- peers: end -->";
+const HEAD: &str = "# fencelock and other libraries, measured\n\n`./scripts/bench-peers` writes this page. \
+                    [How to read it](../performance.md#compared-with-other-libraries)\n\n";
 
-/// Replaces the text between the marks of the page.
-///
-/// # Errors
-/// If the page has no marks.
-pub(crate) fn insert(page: &str, text: &str) -> Result<String, Failure> {
-    let (before, rest) = page.split_once(BEGIN).ok_or_else(|| format!("the page has no {BEGIN}"))?;
-    let (_, after) = rest.split_once(END).ok_or_else(|| format!("the page has no {END}"))?;
-    Ok(format!("{before}{BEGIN}\n\n{text}\n{END}{after}"))
-}
-
-/// The generated text of a run.
+/// The text of a run.
 pub(crate) fn text(run: &Run) -> String {
-    let mut out = String::new();
+    let mut out = HEAD.to_owned();
     // Writing to a string cannot fail.
-    let _ = write_all(&mut out, run);
+    let _ = write(&mut out, run);
     out
 }
 
-fn write_all(out: &mut String, run: &Run) -> std::fmt::Result {
-    introduction(out, run)?;
-    libraries(out, run)?;
-    expectations(out, run)?;
-    charts(out, run, LoadMode::Exclusive)?;
-    for cell in of(Workload::HotKey, LoadMode::Exclusive).filter(|cell| cell.all_tasks() > 1) {
-        let (tasks, processes) = (cell.all_tasks(), cell.processes);
-        let title = format!("One key, {tasks} tasks in {processes} processes, empty critical section");
-        contended(out, run, cell, &title)?;
-    }
-    for cell in of(Workload::ManyKeys, LoadMode::Exclusive) {
-        let (tasks, processes) = (cell.all_tasks(), cell.processes);
-        let title = format!("1000 keys, {tasks} tasks in {processes} processes");
-        contended(out, run, cell, &title)?;
-    }
-    for cell in of(Workload::Uncontended, LoadMode::Exclusive) {
-        uncontended(out, run, cell)?;
-    }
-    modes(out, run)
-}
-
-/// Locks that several clients hold together.
-fn modes(out: &mut String, run: &Run) -> std::fmt::Result {
-    charts(out, run, READERS)?;
-    for mode in [READERS, READERS_ONLY] {
-        for cell in of(Workload::HotKey, mode) {
-            readers(out, run, cell)?;
-        }
-    }
-    if let Some(per_s) = run.local_shared_per_s {
-        writeln!(out, "\n256 readers of one process with all cores, without a runner: {per_s:.0} grants/s.")?;
-    }
-    charts(out, run, PERMITS)?;
-    for cell in of(Workload::HotKey, PERMITS) {
-        permits(out, run, cell)?;
-    }
-    Ok(())
-}
-
-fn of(workload: Workload, mode: LoadMode) -> impl Iterator<Item = Cell> {
-    CELLS.into_iter().filter(move |cell| cell.workload == workload && cell.mode == mode)
-}
-
-fn introduction(out: &mut String, run: &Run) -> std::fmt::Result {
-    let (span, warm_up) = (millis(run.effort.span_ms), millis(run.effort.warm_up_ms));
-    let (machine, when) = (&run.machine, &run.when);
-    if run.effort.is_quick() {
+fn write(out: &mut String, run: &Run) -> Result {
+    let Run { when, machine, effort, .. } = run;
+    if effort.is_quick {
         writeln!(out, "**A quick run on a busy machine, as a test: do not quote these numbers.**\n")?;
     }
-    writeln!(out, "Measured with {machine}, {when}; {span} for each figure, after")?;
-    writeln!(out, "{warm_up} of warm-up (Redisson: 3 s more, for its compiler).\n")
-}
-
-fn libraries(out: &mut String, run: &Run) -> std::fmt::Result {
+    writeln!(out, "Measured with {machine}, {when}; {:?} for each figure, after", effort.span)?;
+    writeln!(out, "{:?} of warm-up (Redisson: 3 s more, for its compiler).\n", effort.warm_up)?;
     writeln!(out, "| library | installed | how its waiters wait | sold under the lock |\n|---|---|---|---|")?;
-    for (peer, present) in run.present.iter().filter_map(|present| Some((known(&present.name)?, present))) {
-        writeln!(out, "| {} | {} | {} | {} |", peer.title, present.version, peer.waiting, sale(present))?;
+    for (peer, version, sale) in &run.present {
+        writeln!(out, "| {} | {version} | {} | {} |", peer.title, peer.waiting, sold(sale))?;
     }
     if !run.absent.is_empty() {
         writeln!(out, "\nNot measured, because it could not be installed:\n")?;
-        for absent in &run.absent {
-            writeln!(out, "- {}: {}", title(&absent.name), absent.why)?;
+        for (peer, why) in &run.absent {
+            writeln!(out, "- {}: {why}", peer.title)?;
         }
     }
-    Ok(())
+    CELLS.into_iter().try_for_each(|cell| table(out, run, cell))?;
+    let shared = run.local_shared_per_s;
+    writeln!(out, "\n256 readers of one process with all cores, without a runner: {shared:.0} grants/s.")
 }
 
-fn sale(present: &Present) -> String {
-    match &present.sale {
-        None => "-".to_owned(),
-        Some(Ok(sale)) if sale.is_exact() => format!("{}, exactly", sale.sold),
-        Some(Ok(sale)) => {
+fn sold(sale: &std::result::Result<Sale, String>) -> String {
+    match sale {
+        Ok(Sale { sold, oversold: 0, .. }) => format!("{sold}, exactly"),
+        Ok(sale) => {
             format!("**{}, {} of them unknown to the stock: it does not exclude**", sale.sold, sale.oversold)
         }
-        Some(Err(why)) => format!("failed: {}", cell_text(why)),
+        Err(why) => format!("failed: {}", cell_text(why)),
     }
 }
 
-fn expectations(out: &mut String, run: &Run) -> std::fmt::Result {
-    let goals = goals(run);
-    if goals.is_empty() {
+/// One row for each library, with its rate and the ratio to that of fencelock; then the failures. Nothing if no library was
+/// measured.
+fn table(out: &mut String, run: &Run, cell: Cell) -> Result {
+    let rows = || run.measured.iter().filter(|(_, of, _)| *of == cell).map(|(peer, _, report)| (peer, report));
+    let Some(ours) = rows().next().map(|(_, report)| report.as_ref().map_or(f64::NAN, |report| report.grants_per_s))
+    else {
         return Ok(());
+    };
+    let (tasks, processes) = (cell.processes * cell.tasks, cell.processes);
+    let of = match cell.workload {
+        Workload::Uncontended => "Uncontended keys",
+        Workload::ManyKeys => "1000 keys",
+        Workload::HotKey | Workload::FlashSale => "One key, empty critical section",
+    };
+    writeln!(out, "\n**{of}: {tasks} tasks in {processes} processes**\n")?;
+    writeln!(out, "| library | grants/s | of fencelock's | wait p50 | p99 | longest | Jain | tasks without a grant |")?;
+    writeln!(out, "|---|---:|---:|---:|---:|---:|---:|---:|")?;
+    let mut failed = Vec::new();
+    for (peer, report) in rows() {
+        let name = peer.title;
+        match report {
+            Ok(report) => {
+                writeln!(
+                    out,
+                    "| {name} | {:.0} | {:.2} | {} |",
+                    report.grants_per_s,
+                    report.grants_per_s / ours,
+                    waits(report)
+                )?;
+                if let Some(error) = &report.first_error {
+                    failed.push(format!("{name}: {} errors, the first: {}", report.errors, cell_text(error)));
+                }
+            }
+            Err(why) => failed.push(format!("{name} was not measured: {}", cell_text(why))),
+        }
     }
-    writeln!(out, "\n| goal | measured | |\n|---|---:|---|")?;
-    for goal in goals {
-        let result = if goal.is_met { "met" } else { "**MISSED**" };
-        writeln!(out, "| {} | {} | {result} |", goal.text, goal.measured)?;
+    if !failed.is_empty() {
+        writeln!(out)?;
     }
-    Ok(())
+    failed.iter().try_for_each(|line| writeln!(out, "- {line}"))
 }
 
-fn charts(out: &mut String, run: &Run, mode: LoadMode) -> std::fmt::Result {
-    let has_data = |chart: &ChartSpec| chart.mode == mode && !chart.lines(run).is_empty();
-    for chart in ALL.into_iter().filter(has_data) {
-        writeln!(out, "\n![{}]({})", chart.shows, chart.file)?;
-    }
-    Ok(())
+fn waits(report: &LoadReport) -> String {
+    let Some((wait, fairness)) = report.wait_us.zip(report.fairness) else {
+        return format!("- | - | - | - | {}", report.processes * report.tasks);
+    };
+    let [p50, p99, longest] = [wait.p50, wait.p99, wait.max].map(micros);
+    format!("{p50} | {p99} | {longest} | {:.3} | {}", fairness.jain_tasks, fairness.empty_handed)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// A single line, without characters that end a table cell.
+fn cell_text(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
+}
 
-    #[test]
-    fn only_the_text_between_the_marks_is_replaced() {
-        let page = format!("head\n{BEGIN}\nold\n{END}\nfoot\n");
-        let page = insert(&page, "new\n").unwrap();
-        assert_eq!(page, format!("head\n{BEGIN}\n\nnew\n\n{END}\nfoot\n"));
-        assert_eq!(insert(&page, "new\n").unwrap(), page);
-        assert!(insert("no marks", "new").is_err());
+#[expect(clippy::cast_precision_loss, reason = "seconds in microseconds")]
+fn micros(micros: u64) -> String {
+    match micros {
+        0..1000 => format!("{micros} us"),
+        1000..1_000_000 => format!("{:.1} ms", micros as f64 / 1e3),
+        _ => format!("{:.1} s", micros as f64 / 1e6),
     }
 }
