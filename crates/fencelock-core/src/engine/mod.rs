@@ -47,13 +47,12 @@
 //! | `claim` | the claims of one task |
 //! | `hold` | one lease, the tenures of those who use it, and what remains to be told after its end |
 //! | `release`, `releases`, `release_hold`, `downgrade_hold` | releases in the background, and who sends them; a release, or a downgrade, that its holder waits for |
-//! | `acquire_all`, `acquire_slot`, `claim_failure` | several keys: which one is next; slots: which one is tried, in which queues it waits; what their errors mean |
+//! | `acquire_all`, `slot_order`, `wait_limit`, `claim_failure` | several keys: which one is next; slots: which are tried, in which queues a claim waits; how long, and what their errors mean |
 //!
 //! A room uses those below it in this table, and `action`, `config` and `context`, which are for all of them.
 
 mod acquire_all;
 mod acquire_key;
-mod acquire_slot;
 mod action;
 mod claim;
 mod claim_failure;
@@ -69,13 +68,14 @@ mod releases;
 mod renewals;
 mod resume_key;
 mod sharing;
+mod slot_order;
+mod wait_limit;
 
 pub use acquire_all::{AcquireAll, AcquireStep, Claimed};
 pub use acquire_key::{AcquireKey, AcquireNext, KeyReply, KeyRequest, LAST_ANSWER};
-pub use acquire_slot::{AcquireSlot, SlotStep};
 pub use action::{AcquireFailure, Action, Actions, ClaimReport, Ended, FailureReason, Grant, Source};
 pub use claim::{AcquireRequest, LeaseSharing, Retry, STRAGGLER};
-pub use claim_failure::ClaimFailure;
+pub use claim_failure::{AfterTry, ClaimFailure};
 pub use config::{Config, LONGEST_SLEEP, SHORTEST_WAIT, SharingLimits};
 pub use context::{Context, Rng};
 pub use downgrade_hold::{DowngradeHold, DowngradeNext};
@@ -87,6 +87,8 @@ pub use release_hold::{HoldReleased, ReleaseHold, ReleaseNext};
 pub use releases::{ReleaseWork, Releases, Sender, Worker, WorkerEnd};
 pub use renewals::{LeaseTimers, RenewalBatch, RenewalPass};
 pub use resume_key::{ResumeFailure, ResumeKey, ResumeNext};
+pub use slot_order::SlotOrder;
+pub use wait_limit::WaitLimit;
 
 use action::TaskStep;
 use key::View;
