@@ -30,9 +30,6 @@
 //! | a timer of [`Action::SetTimer`] fired | [`KeyEngine::hold_due`] |
 //! | a task is polled; after each other call | [`KeyEngine::is_present`]; [`KeyEngine::tidy`] |
 //!
-//! [`AcquireAll`] acquires several keys together: it decides which of them is claimed next and when all are released.
-//! It uses no engine; each of its claims is a task of the engine of one key.
-//!
 //! Exhaustive: no type of this module is `#[non_exhaustive]`. A driver has to carry out every step and action and to decide on
 //! every setting, so a new one must break the build of each driver.
 //!
@@ -47,11 +44,10 @@
 //! | `claim` | the claims of one task |
 //! | `hold` | one lease, the tenures of those who use it, and what remains to be told after its end |
 //! | `release`, `releases`, `release_hold`, `downgrade_hold` | releases in the background, and who sends them; a release, or a downgrade, that its holder waits for |
-//! | `acquire_all`, `slot_order`, `wait_limit`, `claim_failure` | several keys: which one is next; slots: which are tried, in which queues a claim waits; how long, and what their errors mean |
+//! | `wait_limit`, `claim_failure`, `slot_order` | several claims of one caller: how long they wait, what their errors mean, and which slots are tried |
 //!
 //! A room uses those below it in this table, and `action`, `config` and `context`, which are for all of them.
 
-mod acquire_all;
 mod acquire_key;
 mod action;
 mod claim;
@@ -71,7 +67,6 @@ mod sharing;
 mod slot_order;
 mod wait_limit;
 
-pub use acquire_all::{AcquireAll, AcquireStep, Claimed};
 pub use acquire_key::{AcquireKey, AcquireNext, KeyReply, KeyRequest, LAST_ANSWER};
 pub use action::{AcquireFailure, Action, Actions, ClaimReport, Ended, FailureReason, Grant, Source};
 pub use claim::{AcquireRequest, LeaseSharing, Retry, STRAGGLER};

@@ -35,6 +35,11 @@ impl WaitLimit {
         now >= self.end()
     }
 
+    /// Whether all keys are claimed again after one of them was lost. A second round would try twice.
+    pub fn allows_another_round(self, now: Moment) -> bool {
+        !self.is_try() && !self.is_over(now)
+    }
+
     /// How long the next claim may wait. At the end of the wait, it still asks once.
     pub fn left(self, now: Moment) -> Option<Duration> {
         self.limit.map(|limit| (self.begun + limit).since(now).max(SHORTEST_WAIT.min(limit)))
@@ -56,6 +61,7 @@ mod tests {
         assert_eq!((wait.left(end + limit), wait.end()), (Some(SHORTEST_WAIT), end));
         assert_eq!((wait.waited(later), wait.is_try()), (Duration::from_secs(3), false));
         assert!(!wait.is_over(later) && wait.is_over(end));
+        assert!(wait.allows_another_round(later) && !wait.allows_another_round(end));
     }
 
     #[test]
@@ -64,7 +70,7 @@ mod tests {
             let wait = WaitLimit::new(limit, START);
             let later = START + Duration::from_secs(3);
             assert_eq!((wait.left(later), wait.end(), wait.is_try()), (limit, Moment::NEVER, is_try));
-            assert!(!wait.is_over(later));
+            assert_eq!((wait.is_over(later), wait.allows_another_round(later)), (false, !is_try));
         }
     }
 }
