@@ -23,7 +23,7 @@
 //! |---|---|
 //! | a task acquires the key | [`AcquireKey`] |
 //! | the backend has sent an event | [`KeyEngine::on_hand_off`], [`KeyEngine::on_changed`], [`KeyEngine::on_queued`], [`KeyEngine::on_reset`] |
-//! | a hold is resumed; its writer downgrades | [`ResumeKey`]; [`DowngradeHold`] |
+//! | a hold is resumed; its writer downgrades | [`ResumeKey`]; [`KeyEngine::downgrade`], [`KeyEngine::downgrade_answered`] |
 //! | a holder checks or ends its hold | [`KeyEngine::status`], [`KeyEngine::release`], [`KeyEngine::detach`], [`KeyEngine::limit_hold`] |
 //! | a renewal was answered | [`KeyEngine::renewal_answered`] |
 //! | the client is closed | [`KeyEngine::close`] |
@@ -43,7 +43,7 @@
 //! | `sharing` | all leases of a key, those that tasks share, and what remains of one after its end |
 //! | `claim` | the claims of one task |
 //! | `hold` | one lease, the tenures of those who use it, and what remains to be told after its end |
-//! | `release`, `releases`, `release_hold`, `downgrade_hold` | releases in the background, and who sends them; a release, or a downgrade, that its holder waits for |
+//! | `release`, `releases`, `release_hold` | releases in the background, and who sends them; a release that its holder waits for |
 //! | `wait_limit`, `claim_failure`, `slot_order` | several claims of one caller: how long they wait, what their errors mean, and which slots are tried |
 //!
 //! A room uses those below it in this table, and `action`, `config` and `context`, which are for all of them.
@@ -54,7 +54,6 @@ mod claim;
 mod claim_failure;
 mod config;
 mod context;
-mod downgrade_hold;
 mod hold;
 mod key;
 mod key_map;
@@ -73,9 +72,8 @@ pub use claim::{AcquireRequest, LeaseSharing, Retry, STRAGGLER};
 pub use claim_failure::{AfterTry, ClaimFailure};
 pub use config::{Config, LONGEST_SLEEP, SHORTEST_WAIT, SharingLimits};
 pub use context::{Context, Rng};
-pub use downgrade_hold::{DowngradeHold, DowngradeNext};
 pub use hold::{Duty, End, Firing, HoldId, LeaseNews, Leaving, Status, Tenure};
-pub use key::{KeyEngine, WaiterId};
+pub use key::{DowngradeNext, KeyEngine, WaiterId};
 pub use key_map::KeyMap;
 pub use release::{PendingRelease, ReleaseOutcome, ReleaseQueue};
 pub use release_hold::{HoldReleased, ReleaseHold, ReleaseNext};

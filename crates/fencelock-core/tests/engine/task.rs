@@ -8,11 +8,12 @@ use crate::network::{Call, Reply};
 use crate::user::{Guard, GuardDowngrade, Task, TaskKind, Wait};
 use crate::world::{Cx, World};
 use fencelock_core::engine::{
-    AcquireKey, AcquireNext, AcquireRequest, DowngradeHold, DowngradeNext, FailureReason, Grant, KeyReply, KeyRequest,
-    LeaseSharing, ResumeFailure, ResumeKey, ResumeNext, Source, Status, Tenure,
+    AcquireKey, AcquireNext, AcquireRequest, DowngradeNext, FailureReason, Grant, KeyReply, KeyRequest, LeaseSharing,
+    ResumeFailure, ResumeKey, ResumeNext, Source, Status, Tenure,
 };
 use fencelock_core::{
-    Acquire, ClaimReply, Drift, FencingToken, HolderId, LossReason, Moment, Owner, Sent, Ttl, Unknown,
+    Acquire, ClaimReply, Downgrade, Drift, FencingToken, HolderId, LossReason, Moment, Owner, RenewalPlan, Sent, Ttl,
+    Unknown,
 };
 use std::rc::Rc;
 use std::time::Duration;
@@ -303,30 +304,37 @@ pub(crate) fn certain(sent: Moment, ttl: Duration) -> Moment {
     sent + ttl.saturating_sub(Drift::default().of(ttl))
 }
 
-/// The guard of a writer that becomes that of a reader: it does what `DowngradeHold` says.
+/// The guard of a writer that becomes that of a reader, as `Guard::downgrade`.
 impl World {
     pub(crate) fn downgrade(&mut self, user: usize) {
         let Some(Guard { grant: Grant { hold, tenure, .. }, .. }) = self.users[user].guard else { return };
         let client = self.client_of(user);
-        let Some((of, next)) = self.call(client, |engine, cx| DowngradeHold::begin(hold, tenure, engine, cx)) else {
+        let Some((tenure, renewal)) = self.call(client, |engine, cx| engine.downgrade(hold, tenure, cx)) else {
             // It is over, so the call fails, and its guard is dropped.
             return self.drop_guard(user);
         };
         if let Some(guard) = &mut self.users[user].guard {
-            guard.grant.tenure = of.tenure();
+            guard.grant.tenure = tenure;
         }
-        self.follow_downgrade(user, of, self.now, &next);
+        self.send_downgrade(user, GuardDowngrade { hold, tenure, renewal, request: None, due: self.now });
+    }
+
+    fn send_downgrade(&mut self, user: usize, of: GuardDowngrade) {
+        let op = self.send(self.client_of(user), Call::Downgrade(of.renewal.clone()));
+        let due = self.now + RenewalPlan::answer_limit(of.renewal.ttl.get());
+        self.users[user].downgrading = Some(GuardDowngrade { request: Some((op, self.now)), due, ..of });
     }
 
     /// The time for the answer is over, or it is time for the next request.
     pub(crate) fn downgrade_due(&mut self, user: usize) -> bool {
-        let due = self.users[user].downgrading.as_ref().filter(|downgrading| downgrading.due <= self.now);
-        let Some(GuardDowngrade { request, .. }) = due else { return false };
-        match *request {
-            Some((op, _)) => self.give_up_request(self.client_of(user), op),
-            None => self.cover(Coverage::DowngradedAgain),
+        let Some(of) = self.users[user].downgrading.take_if(|of| of.due <= self.now) else { return false };
+        if let Some((op, sent)) = of.request {
+            self.give_up_request(self.client_of(user), op);
+            self.follow_downgrade(user, of, sent, Err(crate::network::unknown()));
+        } else {
+            self.cover(Coverage::DowngradedAgain);
+            self.send_downgrade(user, of);
         }
-        self.run_downgrade(user, DowngradeHold::on_time);
         true
     }
 
@@ -336,29 +344,20 @@ impl World {
             Ok(reply) => unreachable!("{reply:?} to a downgrade"),
             Err(cause) => Err(cause),
         };
-        self.run_downgrade(user, |of, engine, cx| of.answered(answer, engine, cx));
+        if let Some(of) = self.users[user].downgrading.take()
+            && let Some((_, sent)) = of.request
+        {
+            self.follow_downgrade(user, of, sent, answer);
+        }
     }
 
-    fn run_downgrade(
-        &mut self,
-        user: usize,
-        call: impl FnOnce(&mut DowngradeHold, &mut Engine, &mut Cx<'_>) -> DowngradeNext,
-    ) {
-        let Some(GuardDowngrade { mut of, request, .. }) = self.users[user].downgrading.take() else { return };
-        let next = self.call(self.client_of(user), |engine, cx| call(&mut of, engine, cx));
-        self.follow_downgrade(user, of, request.map_or(self.now, |(_, sent)| sent), &next);
-    }
-
-    /// Does what the downgrade says; an answer is to the request that was sent at `sent`.
-    fn follow_downgrade(&mut self, user: usize, of: DowngradeHold, sent: Moment, next: &DowngradeNext) {
-        match *next {
-            DowngradeNext::Send(due) => {
-                let op = self.send(self.client_of(user), Call::Downgrade(of.request().clone()));
-                let request = Some((op, self.now));
-                self.users[user].downgrading = Some(GuardDowngrade { of, request, due });
-            }
+    /// The request that was sent at `sent` was answered.
+    fn follow_downgrade(&mut self, user: usize, of: GuardDowngrade, sent: Moment, answer: Result<Downgrade, Unknown>) {
+        let next = self
+            .call(self.client_of(user), |engine, cx| engine.downgrade_answered(of.hold, of.tenure, sent, answer, cx));
+        match next {
             DowngradeNext::Rest(due) => {
-                self.users[user].downgrading = Some(GuardDowngrade { of, request: None, due });
+                self.users[user].downgrading = Some(GuardDowngrade { request: None, due, ..of });
             }
             DowngradeNext::Done(tenure) => self.downgraded(user, tenure, sent),
             DowngradeNext::Over | DowngradeNext::Refused(_) => {

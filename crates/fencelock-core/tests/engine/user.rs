@@ -3,9 +3,9 @@
 use crate::network::Op;
 use crate::parking::Parked;
 use fencelock_core::engine::{
-    AcquireKey, DowngradeHold, End, FailureReason, Grant, KeyRequest, ReleaseHold, ResumeKey,
+    AcquireKey, End, FailureReason, Grant, HoldId, KeyRequest, ReleaseHold, ResumeKey, Tenure,
 };
-use fencelock_core::{HolderId, LossReason, Moment};
+use fencelock_core::{HolderId, LossReason, Moment, Renewal};
 use std::time::Duration;
 
 #[allow(clippy::struct_excessive_bools, reason = "what has happened to it, each by itself")]
@@ -68,7 +68,9 @@ pub(crate) struct Guard {
 /// A guard that becomes that of a reader.
 #[derive(Debug, Clone, Hash)]
 pub(crate) struct GuardDowngrade {
-    pub(crate) of: DowngradeHold,
+    pub(crate) hold: HoldId,
+    pub(crate) tenure: Tenure,
+    pub(crate) renewal: Renewal,
     /// The request that waits for its answer, and when it was sent.
     pub(crate) request: Option<(Op, Moment)>,
     /// When it goes on without an answer.
