@@ -11,8 +11,7 @@
 //! - Other clients are served when they wait: renewals report whether there are any, and after a bounded batch the lease is
 //!   released. If the backend cannot report waiters, the lease is released after a bounded time.
 //!
-//! [`AcquireKey`] is one task that acquires a key: it calls the engine, and says what to send and how long to wait. [`ResumeKey`] is one
-//! that continues a hold. [`LeaseTimers`], [`RenewalPass`] and [`RenewalBatch`] plan the renewals of all keys of a client, and
+//! [`AcquireKey`] is one task that acquires a key: it calls the engine, and says what to send and how long to wait. [`LeaseTimers`], [`RenewalPass`] and [`RenewalBatch`] plan the renewals of all keys of a client, and
 //! [`Releases`] its releases in the background, and who sends them. A driver has all of them, with the locks that it needs.
 //!
 //! The engine has no clock, no socket, no mutex and no task. A driver calls it with an event, the time and a source of random
@@ -23,7 +22,7 @@
 //! |---|---|
 //! | a task acquires the key | [`AcquireKey`] |
 //! | the backend has sent an event | [`KeyEngine::on_hand_off`], [`KeyEngine::on_changed`], [`KeyEngine::on_queued`], [`KeyEngine::on_reset`] |
-//! | a hold is resumed; its writer downgrades | [`ResumeKey`]; [`KeyEngine::downgrade`], [`KeyEngine::downgrade_answered`] |
+//! | a hold is resumed; its writer downgrades | [`KeyEngine::resume`]; [`KeyEngine::downgrade`], [`KeyEngine::downgrade_answered`] |
 //! | a holder checks or ends its hold | [`KeyEngine::status`], [`KeyEngine::release`], [`KeyEngine::detach`], [`KeyEngine::limit_hold`] |
 //! | a renewal was answered | [`KeyEngine::renewal_answered`] |
 //! | the client is closed | [`KeyEngine::close`] |
@@ -36,7 +35,7 @@
 //! # Rooms
 //! | module | what |
 //! |---|---|
-//! | `acquire_key`, `resume_key` | one task: what it sends, how long it waits |
+//! | `acquire_key` | one task: what it sends, how long it waits |
 //! | `renewals` | when the leases of all keys are renewed, and which in one request |
 //! | `key_map` | all keys of a client, by key and mode |
 //! | `key` | one key: its tasks, their queue and their turns |
@@ -61,7 +60,6 @@ mod release;
 mod release_hold;
 mod releases;
 mod renewals;
-mod resume_key;
 mod sharing;
 mod slot_order;
 mod wait_limit;
@@ -79,7 +77,6 @@ pub use release::{PendingRelease, ReleaseOutcome, ReleaseQueue};
 pub use release_hold::{HoldReleased, ReleaseHold, ReleaseNext};
 pub use releases::{ReleaseWork, Releases, Sender, Worker, WorkerEnd};
 pub use renewals::{LeaseTimers, RenewalBatch, RenewalPass};
-pub use resume_key::{ResumeFailure, ResumeKey, ResumeNext};
 pub use slot_order::SlotOrder;
 pub use wait_limit::WaitLimit;
 

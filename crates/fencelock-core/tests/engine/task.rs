@@ -1,4 +1,4 @@
-//! The task of a user that wants the key: it does what `AcquireKey` and `ResumeKey` say.
+//! The task of a user that wants the key: it does what `AcquireKey` says, or resumes a hold.
 
 use crate::checks;
 use crate::client::{Engine, TIMEOUT};
@@ -9,13 +9,12 @@ use crate::user::{Guard, GuardDowngrade, Task, TaskKind, Wait};
 use crate::world::{Cx, World};
 use fencelock_core::engine::{
     AcquireKey, AcquireNext, AcquireRequest, DowngradeNext, FailureReason, Grant, KeyReply, KeyRequest, LeaseSharing,
-    ResumeFailure, ResumeKey, ResumeNext, Source, Status, Tenure,
+    Source, Status, Tenure,
 };
 use fencelock_core::{
-    Acquire, ClaimReply, Downgrade, Drift, FencingToken, HolderId, LossReason, Moment, Owner, RenewalPlan, Sent, Ttl,
-    Unknown,
+    Acquire, Claim, ClaimReply, Downgrade, Drift, FencingToken, Holder, HolderId, Intent, Lease, LossReason, Moment,
+    Owner, RenewalPlan, Sent, TokenBlock, Ttl, Unknown,
 };
-use std::rc::Rc;
 use std::time::Duration;
 
 impl World {
@@ -81,9 +80,11 @@ impl World {
     /// Sends the claim that proves a hold that another user has detached.
     pub(crate) fn resume(&mut self, user: usize, holder: HolderId) {
         (self.users[user].asked, self.users[user].arrived) = (true, self.now);
-        let (resume, next) = ResumeKey::new(crate::network::key().clone(), holder, self.request(user), self.now);
-        self.users[user].task = Some(Task { of: TaskKind::Resume(resume), wait: Wait::Rest(Moment::NEVER) });
-        self.follow_resume(user, next);
+        self.users[user].task = Some(Task { of: TaskKind::Resume(holder, None), wait: Wait::Rest(Moment::NEVER) });
+        let AcquireRequest { mode, owner, ttl, .. } = self.request(user);
+        let proof = Holder { id: holder, owner };
+        let claim = Claim::new(crate::network::key().clone(), proof, ttl, Intent::Poll).with_mode(mode);
+        self.send_for(user, KeyRequest::Claim(Box::new(claim)), Moment::NEVER);
     }
 
     /// The task was woken, or is polled for another reason.
@@ -182,21 +183,8 @@ impl World {
             Ok(reply) => unreachable!("{reply:?} to {request:?}"),
             Err(cause) => request.unanswered(cause),
         };
-        if matches!(of, TaskKind::Resume(_)) {
-            let reply = match reply {
-                KeyReply::Claim(ClaimReply {
-                    sent,
-                    answer: Ok(Acquire::Gone | Acquire::Queued { .. } | Acquire::Busy(_)),
-                }) if self.mutant == Some(Mutant::ResumesTheLost) => {
-                    let tokens = FencingToken::new(self.ledger.last_fence).unwrap().into();
-                    KeyReply::Claim(ClaimReply { sent, answer: Ok(Acquire::Granted { tokens }) })
-                }
-                reply => reply,
-            };
-            let (config, now) = (Rc::clone(&self.config), self.now);
-            let Some(Task { of: TaskKind::Resume(resume), .. }) = &mut self.users[user].task else { return };
-            let next = resume.answered(reply, &config, now);
-            return self.follow_resume(user, next);
+        if let TaskKind::Resume(holder, granted) = *of {
+            return self.resume_answered(user, holder, granted, reply);
         }
         let next = self.call_for(user, |acquire, engine, cx| Some(acquire.answered(reply, engine, cx)));
         if let Some(next) = next {
@@ -204,25 +192,54 @@ impl World {
         }
     }
 
-    fn follow_resume(&mut self, user: usize, next: ResumeNext) {
-        match next {
-            ResumeNext::Send(request) => self.send_for(user, request, Moment::NEVER),
-            ResumeNext::Begin(_) => {
-                let Some(Task { of: TaskKind::Resume(resume), .. }) = self.users[user].task.take() else { return };
+    /// As `Lock::resume`.
+    fn resume_answered(
+        &mut self,
+        user: usize,
+        holder: HolderId,
+        granted: Option<(TokenBlock, Lease)>,
+        reply: KeyReply,
+    ) {
+        let mut request = self.request(user);
+        match (reply, granted) {
+            (KeyReply::Claim(ClaimReply { sent, answer: Ok(answer) }), None) => {
+                let tokens = match answer {
+                    Acquire::Granted { tokens } => tokens.last().into(),
+                    Acquire::Gone | Acquire::Queued { .. } | Acquire::Busy(_)
+                        if self.mutant == Some(Mutant::ResumesTheLost) =>
+                    {
+                        FencingToken::new(self.ledger.last_fence).unwrap().into()
+                    }
+                    Acquire::Conflict(_) => return self.users[user].task = None,
+                    _ => return self.not_resumed(user),
+                };
+                let called = self.users[user].arrived;
+                let sent = ClaimReply { sent, answer: Ok(Acquire::Gone) }.sent_at(called).unwrap_or(called);
+                let granted = Some((tokens, self.config.lease(sent, request.ttl)));
+                if let Some(task) = &mut self.users[user].task {
+                    task.of = TaskKind::Resume(holder, granted);
+                }
+                self.send_for(user, KeyRequest::Inspect, Moment::NEVER);
+            }
+            (KeyReply::Inspect(Ok(seen)), Some((tokens, lease))) => {
+                self.users[user].task = None;
+                let mode = seen.map_or(Ok(request.mode), |seen| seen.resumed_mode(holder, request.mode));
+                let Ok(mode) = mode else { return };
+                request.mode = mode;
                 self.cover(Coverage::Resumed);
-                match self.call(self.client_of(user), |engine, cx| resume.begin(engine, cx)) {
+                match self.call(self.client_of(user), |engine, cx| engine.resume(holder, &request, tokens, lease, cx)) {
                     Some(grant) => self.granted(user, grant),
                     None => self.users[user].lost = Some((LossReason::Expired, self.now)),
                 }
             }
-            ResumeNext::Failed(failure) => {
-                self.users[user].task = None;
-                if failure == ResumeFailure::Ended {
-                    self.cover(Coverage::NotResumed);
-                    self.users[user].lost = Some((LossReason::Expired, self.now));
-                }
-            }
+            _ => self.users[user].task = None,
         }
+    }
+
+    fn not_resumed(&mut self, user: usize) {
+        self.cover(Coverage::NotResumed);
+        self.users[user].task = None;
+        self.users[user].lost = Some((LossReason::Expired, self.now));
     }
 
     /// The engine has granted the key.

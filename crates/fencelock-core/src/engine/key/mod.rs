@@ -440,17 +440,20 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
     }
 
-    /// Resumes an existing hold by the proof of its holder.
-    pub(crate) fn resume(
+    /// Resumes an existing hold by the proof of its holder: a claim of that holder id was granted. `None` if its lease is over already.
+    pub fn resume(
         &mut self,
         holder: HolderId,
         request: &AcquireRequest,
         tokens: TokenBlock,
         lease: Lease,
         cx: &mut Context<'_, W, L>,
-    ) -> Grant {
+    ) -> Option<Grant> {
+        if lease.lapsed(cx.now) {
+            return None;
+        }
         let (hold, tenure) = self.leases.begin(holder, request, tokens, lease, Moment::default(), cx);
-        Grant { hold, tenure, source: Source::Resumed }
+        Some(Grant { hold, tenure, source: Source::Resumed })
     }
 
     /// The timer of a hold has fired; or timers of other holds have, and this one would fire soon.
