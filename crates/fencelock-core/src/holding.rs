@@ -68,6 +68,28 @@ impl Holding {
         self.holders.iter().find(|hold| hold.occupant == *occupant)
     }
 
+    /// The mode in which a hold of `holder` is resumed by a request for `mode`, which a grant does not contain; or the mode that it has, if
+    /// that is another one. A reader must not be resumed as a writer, nor two permits as five. The limit is that of the server: the
+    /// semaphore may have been resized.
+    ///
+    /// # Errors
+    /// The mode of the hold.
+    pub fn resumed_mode(&self, holder: HolderId, mode: Mode) -> Result<Mode, Mode> {
+        let own = self.holders.iter().find(|held| held.holder_id() == Some(holder));
+        // If the hold has ended in the meantime, its first renewal detects that.
+        if own.is_none() && self.holders.count() == 1 {
+            return Ok(mode);
+        }
+        // Of very many holders, only some are listed, and all have the same class.
+        let held = own.map_or_else(|| self.first().mode, |own| own.mode);
+        match (held.limit(), mode.limit()) {
+            (None, None) if held == mode => Ok(mode),
+            (Some(_), Some(_)) if own.is_some() && held.weight() == mode.weight() => Ok(held),
+            (Some(limit), Some(_)) if own.is_none() && mode.weight() <= limit => Ok(mode.resized(limit)),
+            _ => Err(held),
+        }
+    }
+
     /// Whether this holder is listed.
     pub fn has(&self, holder: HolderId) -> bool {
         self.holders.iter().any(|hold| hold.holder_id() == Some(holder))

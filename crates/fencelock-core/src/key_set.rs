@@ -42,6 +42,12 @@ impl KeySet {
     pub fn claim_order(&self) -> &[usize] {
         &self.order
     }
+
+    /// The number of keys that are kept of those that were tried at the same time, in the order of claims: those before the first that
+    /// was not granted. A client that waited for a key and held a later one could deadlock.
+    pub fn kept(granted: impl IntoIterator<Item = bool>) -> usize {
+        granted.into_iter().take_while(|granted| *granted).count()
+    }
 }
 
 #[cfg(test)]

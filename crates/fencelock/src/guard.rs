@@ -203,12 +203,12 @@ impl Guard {
         modes::check(&config.backend, lock.held.key(), config.capabilities.modes, Mode::Shared)?;
         let before = lock.held.tenure;
         // From here on a drop releases the tenure that reads.
-        let Some((downgrade, next)) = lock.held.begin_downgrade() else {
+        let Some(request) = lock.held.begin_downgrade() else {
             lock.held.check()?;
             return Err(modes::not_exclusive(lock.held.key(), before.mode));
         };
         lock.client.telemetry.downgraded(lock.held.key(), &before, &lock.held.tenure, lock.held.tenure.since);
-        lock.held.downgrade(downgrade, next).await?;
+        lock.held.downgrade(&request).await?;
         Ok(self)
     }
 

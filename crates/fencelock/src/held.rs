@@ -3,13 +3,13 @@ use crate::driver::{Engine, KeyCell, LeaseState};
 use crate::error::{Error, unreachable_once};
 use crate::loss::{Loss, RenewalFailure};
 use fencelock_core::engine::{
-    DowngradeHold, DowngradeNext, End, Grant, LONGEST_SLEEP, Leaving, PendingRelease, ReleaseHold, ReleaseNext, Status,
-    Tenure,
+    DowngradeNext, End, Grant, LONGEST_SLEEP, Leaving, PendingRelease, ReleaseHold, ReleaseNext, Status, Tenure,
 };
-use fencelock_core::{FencingToken, HolderId, Key, LossReason, Mode, Moment};
+use fencelock_core::{Fault, FencingToken, HolderId, Key, LossReason, Mode, Moment, Renewal, RenewalPlan, Unknown};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::{sleep, timeout};
 
 /// A view of a held lock, to pass to the work it protects. It keeps nothing alive.
 #[derive(Clone)]
@@ -104,7 +104,7 @@ impl Held {
             };
             tokio::select! {
                 () = ended => {}
-                () = tokio::time::sleep(left.min(LONGEST_SLEEP)) => {}
+                () = sleep(left.min(LONGEST_SLEEP)) => {}
             }
         }
     }
@@ -192,26 +192,25 @@ impl Held {
     }
 
     /// Begins a downgrade, in the tenure that reads; `None` if the lock is lost, or not exclusive.
-    pub(crate) fn begin_downgrade(&mut self) -> Option<(DowngradeHold, DowngradeNext)> {
-        let hold = self.lease.hold;
-        let begun = self.cell.with(|engine, cx| DowngradeHold::begin(hold, self.tenure, engine, cx))?;
-        self.tenure = begun.0.tenure();
-        Some(begun)
+    pub(crate) fn begin_downgrade(&mut self) -> Option<Renewal> {
+        let (tenure, request) = self.cell.with(|engine, cx| engine.downgrade(self.lease.hold, self.tenure, cx))?;
+        self.tenure = tenure;
+        Some(request)
     }
 
-    /// Carries the downgrade out.
-    pub(crate) async fn downgrade(&mut self, mut of: DowngradeHold, mut next: DowngradeNext) -> Result<(), Error> {
+    /// Sends the request until it is answered or the hold is over.
+    pub(crate) async fn downgrade(&mut self, request: &Renewal) -> Result<(), Error> {
         let driver = Arc::clone(&self.cell.driver);
-        let left = |until: Moment| until.since(driver.clock.now());
+        let limit = RenewalPlan::answer_limit(request.ttl.get());
         loop {
-            let answer = match next {
-                DowngradeNext::Send(limit) => {
-                    tokio::time::timeout(left(limit), driver.backend.downgrade(of.request())).await.ok()
-                }
-                DowngradeNext::Rest(until) => {
-                    tokio::time::sleep(left(until)).await;
-                    None
-                }
+            let sent = driver.clock.now();
+            let answer = timeout(limit, driver.backend.downgrade(request)).await.unwrap_or_else(|_| {
+                let text = "no reply to the downgrade within a fifth of the lease";
+                Err(Unknown::new(driver.config.backend.clone(), Fault::Timeout, text))
+            });
+            let hold = self.lease.hold;
+            match self.cell.with(|engine, cx| engine.downgrade_answered(hold, self.tenure, sent, answer, cx)) {
+                DowngradeNext::Rest(until) => sleep(until.since(driver.clock.now())).await,
                 DowngradeNext::Done(tenure) => {
                     self.tenure = tenure;
                     return Ok(());
@@ -221,11 +220,7 @@ impl Held {
                     let reason = self.loss().map_or(LossReason::Expired, |loss| loss.reason);
                     return Err(Error::Lost { key: self.key().clone(), reason });
                 }
-            };
-            next = self.cell.with(|engine, cx| match answer {
-                Some(answer) => of.answered(answer, engine, cx),
-                None => of.on_time(engine, cx),
-            });
+            }
         }
     }
 }

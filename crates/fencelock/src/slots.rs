@@ -5,16 +5,19 @@ use crate::held::Held;
 use crate::lock::{Lock, run_under, unless_busy};
 use crate::run::RunError;
 use crate::settings::setters;
-use fencelock_core::engine::{AcquireSlot, SlotStep};
-use fencelock_core::{HolderId, Invalid, Key};
-use futures_util::future::{BoxFuture, FutureExt};
+use fencelock_core::engine::{AfterTry, ClaimFailure, LAST_ANSWER, SlotOrder, WaitLimit};
+use fencelock_core::{HolderId, Invalid, Key, Moment};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::convert::Infallible;
 use std::future::Future;
+use std::ops::ControlFlow::{self, Break, Continue};
 use std::pin::pin;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::sleep;
 
+/// How often a waiting client tries the slots whose queues it is not in.
+const RETRY: Duration = Duration::from_secs(1);
 /// The pause between two inspections of slots outside of the set, and the pause after all of them were inspected once.
 const INSPECTION_INTERVAL: Duration = Duration::from_secs(1);
 const LATER_INSPECTION_INTERVAL: Duration = Duration::from_secs(10);
@@ -63,7 +66,7 @@ impl Slots {
     /// # Errors
     /// [`Error::Config`] for an invalid key or setting, and for a number that is not within 1 to 1000.
     pub fn check(&self) -> Result<(), Error> {
-        AcquireSlot::<Error>::new(self.slots, 0, None, self.lock.client.clock.now())?;
+        SlotOrder::new(self.slots, 0)?;
         // The name of the last slot is the longest.
         self.lock_of(self.slots - 1).check()?;
         Ok(())
@@ -136,51 +139,27 @@ impl Slots {
         Lock { key: self.name_of(slot), ..self.lock.clone() }
     }
 
-    /// Acquires one slot: executes the steps of [`AcquireSlot`]. If the future is dropped, it leaves all queues, and a granted slot is
-    /// released in the background.
+    /// Acquires one slot. If the future is dropped, it leaves all queues, and a granted slot is released in the background.
     async fn acquire_one(&self) -> Result<(u32, Guard), Error> {
         let Lock { client, key, settings } = &self.lock;
         // The remainder is below the number of slots, so it fits.
         let start = u32::try_from(client.rng.next() % u64::from(u32::MAX)).unwrap_or(0);
-        let mut slots = AcquireSlot::<Error>::new(self.slots, start, settings.wait, client.clock.now())?;
-        let (mut claims, mut failed) = (FuturesUnordered::new(), 0);
-        let mut larger_set = pin!(self.report_larger_set(start));
-        loop {
-            let now = client.clock.now();
-            let until = match slots.step(now) {
-                SlotStep::Try(slot) => {
-                    claims.push(claim(self.lock_of(slot).wait(Duration::ZERO), slot));
-                    continue;
-                }
-                SlotStep::Queue { slot, wait, reports } => {
-                    claims.push(claim(self.waiting(slot, wait, reports), slot));
-                    continue;
-                }
-                SlotStep::Wait(until) => until,
-                // A slot that was granted was returned already.
-                SlotStep::Granted(_) | SlotStep::Refused => {
-                    let waited = slots.waited(now);
-                    return Err(match slots.into_error() {
-                        Some(error) => error.after(waited, failed - 1),
-                        None => unreachable(Key::new(key).ok().as_ref(), client.timed_out(), waited, 1),
-                    });
-                }
-            };
-            tokio::select! {
-                Some((slot, claimed)) = claims.next() => match claimed {
-                    // Any other claim is dropped with this call.
-                    Ok(guard) if slots.on_granted(slot) => return Ok((slot, guard)),
-                    Ok(guard) => drop(guard),
-                    Err(error) => {
-                        failed += 1;
-                        slots.on_failed(slot, error.of_claim(settings.ttl), error, client.clock.now());
-                    }
-                },
-                () = time_until(client, until) => slots.on_time(client.clock.now()),
-                // It runs concurrently with the claims that wait, and never ends.
-                never = &mut larger_set, if slots.is_queued() => match never {},
+        let order = SlotOrder::new(self.slots, start)?;
+        let wait = WaitLimit::new(settings.wait, client.clock.now());
+        let attempt = Attempt { slots: self, order, wait, failed: Mutex::default() };
+        let acquired = tokio::select! {
+            biased;
+            acquired = attempt.acquire(self.report_larger_set(start)) => acquired,
+            // When the wait is over, the claims in queues end by themselves: cancelling them at the same moment would leave twice.
+            () = time_until(client, wait.end() + LAST_ANSWER) => None,
+        };
+        acquired.ok_or_else(|| {
+            let waited = wait.waited(client.clock.now());
+            match attempt.failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+                Failed { last: Some(error), claims } => error.after(waited, claims - 1),
+                Failed { last: None, .. } => unreachable(Key::new(key).ok().as_ref(), client.timed_out(), waited, 1),
             }
-        }
+        })
     }
 
     /// A claim that waits in a queue.
@@ -230,7 +209,92 @@ impl SlotGuard {
     }
 }
 
-/// The claim of one slot. Boxed, because its future is large.
-fn claim(lock: Lock, slot: u32) -> BoxFuture<'static, (u32, Result<Guard, Error>)> {
-    lock.into_future().map(move |claimed| (slot, claimed)).boxed()
+/// An acquisition of one slot. The first grant wins: the other claims are dropped with it, which leaves their queues and releases a
+/// grant that has already arrived.
+struct Attempt<'a> {
+    slots: &'a Slots,
+    order: SlotOrder,
+    wait: WaitLimit,
+    failed: Mutex<Failed>,
+}
+
+/// The claims that have failed.
+#[derive(Default)]
+struct Failed {
+    /// The error to return.
+    last: Option<Error>,
+    claims: u32,
+}
+
+impl Attempt<'_> {
+    /// Tries all slots, and then waits in the queues of the first of them; `None` if the wait is over or a claim was refused.
+    async fn acquire(&self, larger_set: impl Future<Output = Infallible>) -> Option<(u32, Guard)> {
+        match self.pass(self.order.all()).await {
+            Break(ended) => return ended,
+            Continue(()) if self.wait.is_try() => return None,
+            Continue(()) => {}
+        }
+        let left = self.wait.left(self.now());
+        let claims = self.order.queues().enumerate().map(|(index, slot)| {
+            let lock = self.slots.waiting(slot, left, index == 0);
+            async move { (slot, lock.await) }
+        });
+        let mut claims: FuturesUnordered<_> = claims.collect();
+        let (mut later, mut larger_set) = (pin!(self.later_passes()), pin!(larger_set));
+        loop {
+            tokio::select! {
+                // Without a claim that waits, none is repeated until it is answered.
+                claimed = claims.next() => match claimed? {
+                    (slot, Ok(guard)) => return Some((slot, guard)),
+                    (_, Err(error)) => if self.failed(error).0 == ClaimFailure::Refused { return None },
+                },
+                ended = &mut later => return ended,
+                never = &mut larger_set => match never {},
+            }
+        }
+    }
+
+    /// Tries the slots one after another. So two clients that only try never refuse each other a free slot because of a slot that they
+    /// give back. Continues if none is free.
+    async fn pass(&self, slots: impl Iterator<Item = u32>) -> ControlFlow<Option<(u32, Guard)>> {
+        for slot in slots {
+            let failed = match self.slots.lock_of(slot).wait(Duration::ZERO).await {
+                Ok(guard) => return Break(Some((slot, guard))),
+                Err(error) => self.failed(error),
+            };
+            match failed.0.after_try(failed.1) {
+                AfterTry::NextSlot => {}
+                AfterTry::EndPass => break,
+                AfterTry::GiveUp => return Break(None),
+            }
+        }
+        Continue(())
+    }
+
+    /// Tries the slots without a queue once a second.
+    async fn later_passes(&self) -> Option<(u32, Guard)> {
+        while self.order.others().next().is_some() {
+            sleep(RETRY).await;
+            if let Break(ended) = self.pass(self.order.others()).await {
+                return ended;
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// A claim has failed. Returns what that means, and whether the wait is over.
+    fn failed(&self, error: Error) -> (ClaimFailure, bool) {
+        let failure = error.of_claim(self.slots.lock.settings.ttl);
+        let is_over = self.wait.is_over(self.now());
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.claims += 1;
+        if failed.last.is_none() || failure.replaces_earlier(is_over) {
+            failed.last = Some(error);
+        }
+        (failure, is_over)
+    }
+
+    fn now(&self) -> Moment {
+        self.slots.lock.client.clock.now()
+    }
 }

@@ -3,7 +3,7 @@ use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::text::{holding, plain};
 use crate::wait_status::WaitStatus;
-use fencelock::contract::engine::AcquireSlot;
+use fencelock::contract::engine::SlotOrder;
 use fencelock::{Client, Error, Guards, Holding, Span};
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub(super) async fn held(key: &str, client: &Client, within: Duration) -> Result
 pub(super) fn number(key: &str, name: &str) -> Option<u32> {
     let digits = name.strip_prefix(key)?.strip_prefix('#')?;
     let number: u32 = digits.parse().ok()?;
-    (number < AcquireSlot::<Error>::MOST && number.to_string() == digits).then_some(number)
+    (number < SlotOrder::MOST && number.to_string() == digits).then_some(number)
 }
 
 /// `2 of its slots are held`

@@ -11,8 +11,7 @@
 //! - Other clients are served when they wait: renewals report whether there are any, and after a bounded batch the lease is
 //!   released. If the backend cannot report waiters, the lease is released after a bounded time.
 //!
-//! [`AcquireKey`] is one task that acquires a key: it calls the engine, and says what to send and how long to wait. [`ResumeKey`] is one
-//! that continues a hold. [`LeaseTimers`], [`RenewalPass`] and [`RenewalBatch`] plan the renewals of all keys of a client, and
+//! [`AcquireKey`] is one task that acquires a key: it calls the engine, and says what to send and how long to wait. [`LeaseTimers`], [`RenewalPass`] and [`RenewalBatch`] plan the renewals of all keys of a client, and
 //! [`Releases`] its releases in the background, and who sends them. A driver has all of them, with the locks that it needs.
 //!
 //! The engine has no clock, no socket, no mutex and no task. A driver calls it with an event, the time and a source of random
@@ -23,15 +22,12 @@
 //! |---|---|
 //! | a task acquires the key | [`AcquireKey`] |
 //! | the backend has sent an event | [`KeyEngine::on_hand_off`], [`KeyEngine::on_changed`], [`KeyEngine::on_queued`], [`KeyEngine::on_reset`] |
-//! | a hold is resumed; its writer downgrades | [`ResumeKey`]; [`DowngradeHold`] |
+//! | a hold is resumed; its writer downgrades | [`KeyEngine::resume`]; [`KeyEngine::downgrade`], [`KeyEngine::downgrade_answered`] |
 //! | a holder checks or ends its hold | [`KeyEngine::status`], [`KeyEngine::release`], [`KeyEngine::detach`], [`KeyEngine::limit_hold`] |
 //! | a renewal was answered | [`KeyEngine::renewal_answered`] |
 //! | the client is closed | [`KeyEngine::close`] |
 //! | a timer of [`Action::SetTimer`] fired | [`KeyEngine::hold_due`] |
 //! | a task is polled; after each other call | [`KeyEngine::is_present`]; [`KeyEngine::tidy`] |
-//!
-//! [`AcquireAll`] acquires several keys together: it decides which of them is claimed next and when all are released.
-//! It uses no engine; each of its claims is a task of the engine of one key.
 //!
 //! Exhaustive: no type of this module is `#[non_exhaustive]`. A driver has to carry out every step and action and to decide on
 //! every setting, so a new one must break the build of each driver.
@@ -39,27 +35,24 @@
 //! # Rooms
 //! | module | what |
 //! |---|---|
-//! | `acquire_key`, `resume_key` | one task: what it sends, how long it waits |
+//! | `acquire_key` | one task: what it sends, how long it waits |
 //! | `renewals` | when the leases of all keys are renewed, and which in one request |
 //! | `key_map` | all keys of a client, by key and mode |
 //! | `key` | one key: its tasks, their queue and their turns |
 //! | `sharing` | all leases of a key, those that tasks share, and what remains of one after its end |
 //! | `claim` | the claims of one task |
 //! | `hold` | one lease, the tenures of those who use it, and what remains to be told after its end |
-//! | `release`, `releases`, `release_hold`, `downgrade_hold` | releases in the background, and who sends them; a release, or a downgrade, that its holder waits for |
-//! | `acquire_all`, `acquire_slot`, `claim_failure` | several keys: which one is next; slots: which one is tried, in which queues it waits; what their errors mean |
+//! | `release`, `releases`, `release_hold` | releases in the background, and who sends them; a release that its holder waits for |
+//! | `wait_limit`, `claim_failure`, `slot_order` | several claims of one caller: how long they wait, what their errors mean, and which slots are tried |
 //!
 //! A room uses those below it in this table, and `action`, `config` and `context`, which are for all of them.
 
-mod acquire_all;
 mod acquire_key;
-mod acquire_slot;
 mod action;
 mod claim;
 mod claim_failure;
 mod config;
 mod context;
-mod downgrade_hold;
 mod hold;
 mod key;
 mod key_map;
@@ -67,26 +60,25 @@ mod release;
 mod release_hold;
 mod releases;
 mod renewals;
-mod resume_key;
 mod sharing;
+mod slot_order;
+mod wait_limit;
 
-pub use acquire_all::{AcquireAll, AcquireStep, Claimed};
 pub use acquire_key::{AcquireKey, AcquireNext, KeyReply, KeyRequest, LAST_ANSWER};
-pub use acquire_slot::{AcquireSlot, SlotStep};
 pub use action::{AcquireFailure, Action, Actions, ClaimReport, Ended, FailureReason, Grant, Source};
 pub use claim::{AcquireRequest, LeaseSharing, Retry, STRAGGLER};
-pub use claim_failure::ClaimFailure;
+pub use claim_failure::{AfterTry, ClaimFailure};
 pub use config::{Config, LONGEST_SLEEP, SHORTEST_WAIT, SharingLimits};
 pub use context::{Context, Rng};
-pub use downgrade_hold::{DowngradeHold, DowngradeNext};
 pub use hold::{Duty, End, Firing, HoldId, LeaseNews, Leaving, Status, Tenure};
-pub use key::{KeyEngine, WaiterId};
+pub use key::{DowngradeNext, KeyEngine, WaiterId};
 pub use key_map::KeyMap;
 pub use release::{PendingRelease, ReleaseOutcome, ReleaseQueue};
 pub use release_hold::{HoldReleased, ReleaseHold, ReleaseNext};
 pub use releases::{ReleaseWork, Releases, Sender, Worker, WorkerEnd};
 pub use renewals::{LeaseTimers, RenewalBatch, RenewalPass};
-pub use resume_key::{ResumeFailure, ResumeKey, ResumeNext};
+pub use slot_order::SlotOrder;
+pub use wait_limit::WaitLimit;
 
 use action::TaskStep;
 use key::View;

@@ -45,6 +45,13 @@ pub enum WriteCompletion {
     NotHeld,
 }
 
+impl WriteCompletion {
+    /// Whether the run counts. `is_held` is whether its lock was held when the reply arrived.
+    pub fn counts(self, is_held: bool) -> bool {
+        self == Self::Written && is_held
+    }
+}
+
 /// The reply to the removal of a completion. Exhaustive for the same reason as [`crate::Acquire`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClearCompletion {
@@ -124,6 +131,12 @@ mod tests {
     fn completion(until: u64, token: u64) -> Completion {
         let owner = Owner::new("web-1", 42, Some("nightly job")).unwrap();
         Completion::new(until, FencingToken::new(token).unwrap(), 5, owner)
+    }
+
+    #[test]
+    fn a_write_that_is_refused_or_confirmed_late_does_not_count() {
+        assert!(WriteCompletion::Written.counts(true) && !WriteCompletion::Written.counts(false));
+        assert!(!WriteCompletion::NotHeld.counts(true));
     }
 
     #[test]

@@ -12,6 +12,17 @@ pub struct Window {
     offset: Option<u64>,
 }
 
+/// When a run counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Runs {
+    /// When it succeeds: a window has at most one success, and a failure leaves the window open.
+    #[default]
+    Succeed,
+    /// When it starts: a window has at most one start.
+    Start,
+}
+
 impl Window {
     /// In shorter windows, the difference between two clocks matters more than the window.
     pub const MIN: Duration = Duration::from_secs(1);

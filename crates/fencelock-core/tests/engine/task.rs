@@ -1,4 +1,4 @@
-//! The task of a user that wants the key: it does what `AcquireKey` and `ResumeKey` say.
+//! The task of a user that wants the key: it does what `AcquireKey` says, or resumes a hold.
 
 use crate::checks;
 use crate::client::{Engine, TIMEOUT};
@@ -8,13 +8,13 @@ use crate::network::{Call, Reply};
 use crate::user::{Guard, GuardDowngrade, Task, TaskKind, Wait};
 use crate::world::{Cx, World};
 use fencelock_core::engine::{
-    AcquireKey, AcquireNext, AcquireRequest, DowngradeHold, DowngradeNext, FailureReason, Grant, KeyReply, KeyRequest,
-    LeaseSharing, ResumeFailure, ResumeKey, ResumeNext, Source, Status, Tenure,
+    AcquireKey, AcquireNext, AcquireRequest, DowngradeNext, FailureReason, Grant, KeyReply, KeyRequest, LeaseSharing,
+    Source, Status, Tenure,
 };
 use fencelock_core::{
-    Acquire, ClaimReply, Drift, FencingToken, HolderId, LossReason, Moment, Owner, Sent, Ttl, Unknown,
+    Acquire, Claim, ClaimReply, Downgrade, Drift, FencingToken, Holder, HolderId, Intent, Lease, LossReason, Moment,
+    Owner, RenewalPlan, Sent, TokenBlock, Ttl, Unknown,
 };
-use std::rc::Rc;
 use std::time::Duration;
 
 impl World {
@@ -80,9 +80,11 @@ impl World {
     /// Sends the claim that proves a hold that another user has detached.
     pub(crate) fn resume(&mut self, user: usize, holder: HolderId) {
         (self.users[user].asked, self.users[user].arrived) = (true, self.now);
-        let (resume, next) = ResumeKey::new(crate::network::key().clone(), holder, self.request(user), self.now);
-        self.users[user].task = Some(Task { of: TaskKind::Resume(resume), wait: Wait::Rest(Moment::NEVER) });
-        self.follow_resume(user, next);
+        self.users[user].task = Some(Task { of: TaskKind::Resume(holder, None), wait: Wait::Rest(Moment::NEVER) });
+        let AcquireRequest { mode, owner, ttl, .. } = self.request(user);
+        let proof = Holder { id: holder, owner };
+        let claim = Claim::new(crate::network::key().clone(), proof, ttl, Intent::Poll).with_mode(mode);
+        self.send_for(user, KeyRequest::Claim(Box::new(claim)), Moment::NEVER);
     }
 
     /// The task was woken, or is polled for another reason.
@@ -181,21 +183,8 @@ impl World {
             Ok(reply) => unreachable!("{reply:?} to {request:?}"),
             Err(cause) => request.unanswered(cause),
         };
-        if matches!(of, TaskKind::Resume(_)) {
-            let reply = match reply {
-                KeyReply::Claim(ClaimReply {
-                    sent,
-                    answer: Ok(Acquire::Gone | Acquire::Queued { .. } | Acquire::Busy(_)),
-                }) if self.mutant == Some(Mutant::ResumesTheLost) => {
-                    let tokens = FencingToken::new(self.ledger.last_fence).unwrap().into();
-                    KeyReply::Claim(ClaimReply { sent, answer: Ok(Acquire::Granted { tokens }) })
-                }
-                reply => reply,
-            };
-            let (config, now) = (Rc::clone(&self.config), self.now);
-            let Some(Task { of: TaskKind::Resume(resume), .. }) = &mut self.users[user].task else { return };
-            let next = resume.answered(reply, &config, now);
-            return self.follow_resume(user, next);
+        if let TaskKind::Resume(holder, granted) = *of {
+            return self.resume_answered(user, holder, granted, reply);
         }
         let next = self.call_for(user, |acquire, engine, cx| Some(acquire.answered(reply, engine, cx)));
         if let Some(next) = next {
@@ -203,25 +192,54 @@ impl World {
         }
     }
 
-    fn follow_resume(&mut self, user: usize, next: ResumeNext) {
-        match next {
-            ResumeNext::Send(request) => self.send_for(user, request, Moment::NEVER),
-            ResumeNext::Begin(_) => {
-                let Some(Task { of: TaskKind::Resume(resume), .. }) = self.users[user].task.take() else { return };
+    /// As `Lock::resume`.
+    fn resume_answered(
+        &mut self,
+        user: usize,
+        holder: HolderId,
+        granted: Option<(TokenBlock, Lease)>,
+        reply: KeyReply,
+    ) {
+        let mut request = self.request(user);
+        match (reply, granted) {
+            (KeyReply::Claim(ClaimReply { sent, answer: Ok(answer) }), None) => {
+                let tokens = match answer {
+                    Acquire::Granted { tokens } => tokens.last().into(),
+                    Acquire::Gone | Acquire::Queued { .. } | Acquire::Busy(_)
+                        if self.mutant == Some(Mutant::ResumesTheLost) =>
+                    {
+                        FencingToken::new(self.ledger.last_fence).unwrap().into()
+                    }
+                    Acquire::Conflict(_) => return self.users[user].task = None,
+                    _ => return self.not_resumed(user),
+                };
+                let called = self.users[user].arrived;
+                let sent = ClaimReply { sent, answer: Ok(Acquire::Gone) }.sent_at(called).unwrap_or(called);
+                let granted = Some((tokens, self.config.lease(sent, request.ttl)));
+                if let Some(task) = &mut self.users[user].task {
+                    task.of = TaskKind::Resume(holder, granted);
+                }
+                self.send_for(user, KeyRequest::Inspect, Moment::NEVER);
+            }
+            (KeyReply::Inspect(Ok(seen)), Some((tokens, lease))) => {
+                self.users[user].task = None;
+                let mode = seen.map_or(Ok(request.mode), |seen| seen.resumed_mode(holder, request.mode));
+                let Ok(mode) = mode else { return };
+                request.mode = mode;
                 self.cover(Coverage::Resumed);
-                match self.call(self.client_of(user), |engine, cx| resume.begin(engine, cx)) {
+                match self.call(self.client_of(user), |engine, cx| engine.resume(holder, &request, tokens, lease, cx)) {
                     Some(grant) => self.granted(user, grant),
                     None => self.users[user].lost = Some((LossReason::Expired, self.now)),
                 }
             }
-            ResumeNext::Failed(failure) => {
-                self.users[user].task = None;
-                if failure == ResumeFailure::Ended {
-                    self.cover(Coverage::NotResumed);
-                    self.users[user].lost = Some((LossReason::Expired, self.now));
-                }
-            }
+            _ => self.users[user].task = None,
         }
+    }
+
+    fn not_resumed(&mut self, user: usize) {
+        self.cover(Coverage::NotResumed);
+        self.users[user].task = None;
+        self.users[user].lost = Some((LossReason::Expired, self.now));
     }
 
     /// The engine has granted the key.
@@ -303,30 +321,37 @@ pub(crate) fn certain(sent: Moment, ttl: Duration) -> Moment {
     sent + ttl.saturating_sub(Drift::default().of(ttl))
 }
 
-/// The guard of a writer that becomes that of a reader: it does what `DowngradeHold` says.
+/// The guard of a writer that becomes that of a reader, as `Guard::downgrade`.
 impl World {
     pub(crate) fn downgrade(&mut self, user: usize) {
         let Some(Guard { grant: Grant { hold, tenure, .. }, .. }) = self.users[user].guard else { return };
         let client = self.client_of(user);
-        let Some((of, next)) = self.call(client, |engine, cx| DowngradeHold::begin(hold, tenure, engine, cx)) else {
+        let Some((tenure, renewal)) = self.call(client, |engine, cx| engine.downgrade(hold, tenure, cx)) else {
             // It is over, so the call fails, and its guard is dropped.
             return self.drop_guard(user);
         };
         if let Some(guard) = &mut self.users[user].guard {
-            guard.grant.tenure = of.tenure();
+            guard.grant.tenure = tenure;
         }
-        self.follow_downgrade(user, of, self.now, &next);
+        self.send_downgrade(user, GuardDowngrade { hold, tenure, renewal, request: None, due: self.now });
+    }
+
+    fn send_downgrade(&mut self, user: usize, of: GuardDowngrade) {
+        let op = self.send(self.client_of(user), Call::Downgrade(of.renewal.clone()));
+        let due = self.now + RenewalPlan::answer_limit(of.renewal.ttl.get());
+        self.users[user].downgrading = Some(GuardDowngrade { request: Some((op, self.now)), due, ..of });
     }
 
     /// The time for the answer is over, or it is time for the next request.
     pub(crate) fn downgrade_due(&mut self, user: usize) -> bool {
-        let due = self.users[user].downgrading.as_ref().filter(|downgrading| downgrading.due <= self.now);
-        let Some(GuardDowngrade { request, .. }) = due else { return false };
-        match *request {
-            Some((op, _)) => self.give_up_request(self.client_of(user), op),
-            None => self.cover(Coverage::DowngradedAgain),
+        let Some(of) = self.users[user].downgrading.take_if(|of| of.due <= self.now) else { return false };
+        if let Some((op, sent)) = of.request {
+            self.give_up_request(self.client_of(user), op);
+            self.follow_downgrade(user, of, sent, Err(crate::network::unknown()));
+        } else {
+            self.cover(Coverage::DowngradedAgain);
+            self.send_downgrade(user, of);
         }
-        self.run_downgrade(user, DowngradeHold::on_time);
         true
     }
 
@@ -336,29 +361,20 @@ impl World {
             Ok(reply) => unreachable!("{reply:?} to a downgrade"),
             Err(cause) => Err(cause),
         };
-        self.run_downgrade(user, |of, engine, cx| of.answered(answer, engine, cx));
+        if let Some(of) = self.users[user].downgrading.take()
+            && let Some((_, sent)) = of.request
+        {
+            self.follow_downgrade(user, of, sent, answer);
+        }
     }
 
-    fn run_downgrade(
-        &mut self,
-        user: usize,
-        call: impl FnOnce(&mut DowngradeHold, &mut Engine, &mut Cx<'_>) -> DowngradeNext,
-    ) {
-        let Some(GuardDowngrade { mut of, request, .. }) = self.users[user].downgrading.take() else { return };
-        let next = self.call(self.client_of(user), |engine, cx| call(&mut of, engine, cx));
-        self.follow_downgrade(user, of, request.map_or(self.now, |(_, sent)| sent), &next);
-    }
-
-    /// Does what the downgrade says; an answer is to the request that was sent at `sent`.
-    fn follow_downgrade(&mut self, user: usize, of: DowngradeHold, sent: Moment, next: &DowngradeNext) {
-        match *next {
-            DowngradeNext::Send(due) => {
-                let op = self.send(self.client_of(user), Call::Downgrade(of.request().clone()));
-                let request = Some((op, self.now));
-                self.users[user].downgrading = Some(GuardDowngrade { of, request, due });
-            }
+    /// The request that was sent at `sent` was answered.
+    fn follow_downgrade(&mut self, user: usize, of: GuardDowngrade, sent: Moment, answer: Result<Downgrade, Unknown>) {
+        let next = self
+            .call(self.client_of(user), |engine, cx| engine.downgrade_answered(of.hold, of.tenure, sent, answer, cx));
+        match next {
             DowngradeNext::Rest(due) => {
-                self.users[user].downgrading = Some(GuardDowngrade { of, request: None, due });
+                self.users[user].downgrading = Some(GuardDowngrade { request: None, due, ..of });
             }
             DowngradeNext::Done(tenure) => self.downgraded(user, tenure, sent),
             DowngradeNext::Over | DowngradeNext::Refused(_) => {

@@ -2,10 +2,8 @@
 
 use crate::network::Op;
 use crate::parking::Parked;
-use fencelock_core::engine::{
-    AcquireKey, DowngradeHold, End, FailureReason, Grant, KeyRequest, ReleaseHold, ResumeKey,
-};
-use fencelock_core::{HolderId, LossReason, Moment};
+use fencelock_core::engine::{AcquireKey, End, FailureReason, Grant, HoldId, KeyRequest, ReleaseHold, Tenure};
+use fencelock_core::{HolderId, Lease, LossReason, Moment, Renewal, TokenBlock};
 use std::time::Duration;
 
 #[allow(clippy::struct_excessive_bools, reason = "what has happened to it, each by itself")]
@@ -42,7 +40,8 @@ pub(crate) struct Task {
 #[derive(Debug, Clone, Hash)]
 pub(crate) enum TaskKind {
     Acquire(AcquireKey),
-    Resume(ResumeKey),
+    /// Of a hold of this holder, which was claimed with these tokens and this lease.
+    Resume(HolderId, Option<(TokenBlock, Lease)>),
 }
 
 #[derive(Debug, Clone, Hash)]
@@ -68,7 +67,9 @@ pub(crate) struct Guard {
 /// A guard that becomes that of a reader.
 #[derive(Debug, Clone, Hash)]
 pub(crate) struct GuardDowngrade {
-    pub(crate) of: DowngradeHold,
+    pub(crate) hold: HoldId,
+    pub(crate) tenure: Tenure,
+    pub(crate) renewal: Renewal,
     /// The request that waits for its answer, and when it was sent.
     pub(crate) request: Option<(Op, Moment)>,
     /// When it goes on without an answer.

@@ -1,6 +1,6 @@
 //! Every order in which clients can claim several keys, lose leases, give up and release: every client finishes, none enters
-//! without all of its keys, and none leaves a key behind. Each rule of [`fencelock_core::engine::AcquireAll`] is dropped once,
-//! and the search finds the shortest way to the damage.
+//! without all of its keys, and none leaves a key behind. Each rule of `lock_all` is dropped once, and the search finds the shortest
+//! way to the damage.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 mod world;

@@ -1,8 +1,7 @@
-//! Clients that each want several keys, and a server with a queue for each key. The clients decide by production's
-//! [`AcquireAll`].
+//! Clients that each want several keys, and a server with a queue for each key. They go through the rounds of `lock_all`, and decide
+//! by production's [`KeySet`] which key is claimed next and which are kept.
 
-use fencelock_core::engine::{AcquireAll, AcquireStep, ClaimFailure, Claimed};
-use fencelock_core::{KeySet, Moment};
+use fencelock_core::KeySet;
 
 /// How the clients of a search behave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,9 +62,27 @@ pub(crate) enum Act {
     Leave(usize),
 }
 
+/// What the client does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Step {
+    /// It tries all remaining keys.
+    Try,
+    /// It claims the first of the remaining keys, and waits for it.
+    Claim,
+    Release {
+        again: bool,
+    },
+    Granted,
+    Refused,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Client {
-    all: AcquireAll<(), ()>,
+    keys: KeySet,
+    /// The number of keys that are held: the first ones in the order of claims.
+    held: usize,
+    step: Step,
+    rounds: u32,
     /// The key of the claim that is not answered.
     claimed: Option<usize>,
     /// The keys that were tried, and whether they were granted. Their answers have not been received.
@@ -85,9 +102,6 @@ pub(crate) struct World {
     losses: u8,
 }
 
-const NOW: Moment = Moment::from_micros(1);
-const REFUSED: Claimed<(), ()> = Claimed::Failed(ClaimFailure::Busy, ());
-
 /// Added to the number of a client: its try of a key whose release it has sent.
 const RETURNED: usize = 100;
 
@@ -97,8 +111,19 @@ impl World {
         names.sort_unstable();
         names.dedup();
         let client = |keys: &&[&str]| {
-            let all = AcquireAll::new(KeySet::new(*keys).unwrap(), None, NOW);
-            Client { all, claimed: None, tried: Vec::new(), lost: false, inside: false, over: false }
+            let keys = KeySet::new(*keys).unwrap();
+            let (claimed, tried) = (None, Vec::new());
+            Client {
+                keys,
+                held: 0,
+                step: Step::Try,
+                rounds: 1,
+                claimed,
+                tried,
+                lost: false,
+                inside: false,
+                over: false,
+            }
         };
         let clients = setting.wants.iter().map(client).collect();
         let mut world = Self { queues: vec![Vec::new(); names.len()], names, clients, losses: setting.losses };
@@ -121,20 +146,18 @@ impl World {
             return acts;
         }
         let has_all = self.keys_of(who).iter().all(|key| self.holds(who, *key));
-        match (client.all.step(NOW), client.claimed) {
-            (AcquireStep::TryRest { .. }, _) if client.tried.len() == client.all.remaining().len() => {
-                acts.push(Act::ReceiveTries(who));
-            }
-            (AcquireStep::TryRest { .. }, _) => {
+        match (client.step, client.claimed) {
+            (Step::Try, _) if client.tried.len() == client.remaining().len() => acts.push(Act::ReceiveTries(who)),
+            (Step::Try, _) => {
                 let untried =
                     self.remaining(who).into_iter().filter(|key| client.tried.iter().all(|(tried, _)| tried != key));
                 acts.extend(untried.map(|key| Act::Try(who, key)));
             }
-            (AcquireStep::Claim { .. }, None) => acts.push(Act::Claim(who)),
-            (AcquireStep::Claim { .. }, Some(key)) if self.holds(who, key) => acts.push(Act::ReceiveGrant(who)),
-            (AcquireStep::Claim { .. }, Some(_)) if setting.bounded => acts.push(Act::TimeOut(who)),
-            (AcquireStep::Granted, _) if has_all || !setting.rule.waits_for_rest() => acts.push(Act::Enter(who)),
-            (AcquireStep::ReleaseAll, _) => acts.push(Act::GiveBack(who)),
+            (Step::Claim, None) => acts.push(Act::Claim(who)),
+            (Step::Claim, Some(key)) if self.holds(who, key) => acts.push(Act::ReceiveGrant(who)),
+            (Step::Claim, Some(_)) if setting.bounded => acts.push(Act::TimeOut(who)),
+            (Step::Granted, _) if has_all || !setting.rule.waits_for_rest() => acts.push(Act::Enter(who)),
+            (Step::Release { .. }, _) => acts.push(Act::GiveBack(who)),
             _ => {}
         }
         if client.lost {
@@ -177,13 +200,13 @@ impl World {
                 if setting.rule == Rule::KeepsOnRefusal {
                     self.clients[who].over = true;
                 } else {
-                    self.clients[who].all.on_claimed(vec![REFUSED], NOW);
+                    self.clients[who].give_up(false);
                 }
                 self.check_refused(who)?;
             }
             Act::GiveBack(who) => {
                 self.release_all(who);
-                self.clients[who].all.on_released();
+                self.clients[who].on_released();
                 self.check_refused(who)?;
             }
             Act::Enter(who) => self.enter(who, setting)?,
@@ -200,11 +223,8 @@ impl World {
     }
 
     fn refuse_tries(&mut self, setting: &Setting) {
-        for client in self.clients.iter_mut().filter(|_| !setting.tries) {
-            if matches!(client.all.step(NOW), AcquireStep::TryRest { .. }) {
-                let refused = client.all.remaining().iter().map(|_| REFUSED).collect();
-                client.all.on_claimed(refused, NOW);
-            }
+        for client in self.clients.iter_mut().filter(|client| !setting.tries && client.step == Step::Try) {
+            client.on_tried(|_| false);
         }
     }
 
@@ -215,20 +235,18 @@ impl World {
 
     /// How many rounds the clients have begun.
     pub(crate) fn rounds(&self) -> u32 {
-        self.clients.iter().map(|client| client.all.rounds()).sum()
+        self.clients.iter().map(|client| client.rounds).sum()
     }
 
     fn next_key(&self, who: usize, rule: Rule) -> usize {
-        let all = &self.clients[who].all;
-        let AcquireStep::Claim { key, .. } = all.step(NOW) else { panic!("{all:?}") };
-        let rank = all.keys().claim_order().iter().position(|position| *position == key).unwrap();
-        self.keys_of(who)[if rule == Rule::OwnOrder { rank } else { key }]
+        let client = &self.clients[who];
+        self.keys_of(who)[if rule == Rule::OwnOrder { client.held } else { client.remaining()[0] }]
     }
 
     /// In the order in which the caller named them.
     fn keys_of(&self, who: usize) -> Vec<usize> {
         let index = |key: &fencelock_core::Key| self.names.iter().position(|name| *key == *name).unwrap();
-        self.clients[who].all.keys().keys().iter().map(index).collect()
+        self.clients[who].keys.keys().iter().map(index).collect()
     }
 
     fn holds(&self, who: usize, key: usize) -> bool {
@@ -238,7 +256,7 @@ impl World {
     /// The keys that are not held, in the order of claims.
     fn remaining(&self, who: usize) -> Vec<usize> {
         let keys = self.keys_of(who);
-        self.clients[who].all.remaining().iter().map(|position| keys[*position]).collect()
+        self.clients[who].remaining().iter().map(|position| keys[*position]).collect()
     }
 
     fn returns_of(&self, who: usize) -> Vec<Act> {
@@ -250,9 +268,7 @@ impl World {
         let granted: Vec<_> = std::mem::take(&mut self.clients[who].tried);
         let granted = |key: &usize| granted.contains(&(*key, true));
         let keys = self.remaining(who);
-        let claimed = keys.iter().map(|key| if granted(key) { Claimed::Granted(()) } else { REFUSED }).collect();
-        self.clients[who].all.on_claimed(claimed, NOW);
-        let kept = keys.len() - self.remaining(who).len();
+        let kept = self.clients[who].on_tried(|index| granted(&keys[index]));
         if rule != Rule::KeepsLaterKeys {
             for key in keys.into_iter().skip(kept).filter(granted) {
                 self.begin_release(who, key);
@@ -269,7 +285,8 @@ impl World {
 
     fn on_granted(&mut self, who: usize) {
         self.clients[who].claimed = None;
-        self.clients[who].all.on_claimed(vec![Claimed::Granted(())], NOW);
+        self.clients[who].held += 1;
+        self.clients[who].goes_on(true);
     }
 
     fn lose(&mut self, who: usize, key: usize, setting: &Setting) {
@@ -291,7 +308,7 @@ impl World {
             self.begin_release(who, key);
         }
         self.clients[who].lost = false;
-        self.clients[who].all.on_lost((), NOW);
+        self.clients[who].give_up(true);
     }
 
     fn give_claim_up(&mut self, who: usize) {
@@ -320,7 +337,7 @@ impl World {
     /// A client that was refused has nothing left at the server.
     fn check_refused(&mut self, who: usize) -> Result<(), String> {
         let client = &mut self.clients[who];
-        client.over |= client.all.step(NOW) == AcquireStep::Refused;
+        client.over |= client.step == Step::Refused;
         let left = client.over && self.queues.iter().any(|queue| queue.contains(&who));
         if left { Err(format!("client {who} was refused and leaves a key behind")) } else { Ok(()) }
     }
@@ -335,10 +352,54 @@ impl World {
                 Act::ReceiveLoss(who) => {
                     self.on_lost(who);
                     self.release_all(who);
-                    self.clients[who].all.on_released();
+                    self.clients[who].on_released();
                 }
                 _ => {}
             }
+        }
+    }
+}
+
+impl Client {
+    /// The positions of the keys that are not held, in the order of claims.
+    fn remaining(&self) -> &[usize] {
+        &self.keys.claim_order()[self.held..]
+    }
+
+    fn goes_on(&mut self, tries: bool) {
+        self.step = match self.remaining() {
+            [] => Step::Granted,
+            [_, _, ..] if tries => Step::Try,
+            _ => Step::Claim,
+        };
+    }
+
+    /// Returns how many of the remaining keys are kept.
+    fn on_tried(&mut self, granted: impl Fn(usize) -> bool) -> usize {
+        let kept = KeySet::kept((0..self.remaining().len()).map(granted));
+        self.held += kept;
+        self.goes_on(false);
+        kept
+    }
+
+    /// After a refusal, a loss changes nothing.
+    fn give_up(&mut self, again: bool) {
+        if !matches!(self.step, Step::Release { .. } | Step::Refused) {
+            self.step = Step::Release { again };
+            if self.held == 0 {
+                self.on_released();
+            }
+        }
+    }
+
+    fn on_released(&mut self) {
+        let Step::Release { again } = self.step else { return };
+        self.held = 0;
+        if again {
+            self.rounds += 1;
+            self.goes_on(true);
+        } else {
+            self.step = Step::Refused;
         }
     }
 }

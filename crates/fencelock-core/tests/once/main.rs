@@ -1,6 +1,6 @@
 //! Every order in which clients can do the work of a window, lose their leases, lose messages and give up: no window has two
-//! runs that count, and work that was reported as done is not run again. Each rule of [`fencelock_core::once::OnceJob`] is dropped
-//! once, and the search finds the shortest way to the damage.
+//! runs that count, and work that was reported as done is not run again. Each rule of `once` is dropped once, and the search
+//! finds the shortest way to the damage.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 mod parts;

@@ -1,13 +1,13 @@
 //! What a world consists of.
 
 use crate::setting::Setting;
-use fencelock_core::once::{OnceJob, Window};
-use fencelock_core::{Completion, CompletionRead, NodeVote};
+use fencelock_core::once::{Runs, Window, judge};
+use fencelock_core::{Completion, CompletionRead, CountedSuccess, FencingToken, NodeVote, Owner, WriteCompletion};
 use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
-    pub(crate) job: Option<OnceJob>,
+    pub(crate) job: Option<Job>,
     pub(crate) token: u64,
     pub(crate) held: bool,
     #[allow(clippy::option_option, reason = "no reply yet, and no reply at all")]
@@ -18,6 +18,74 @@ pub(crate) struct Client {
     pub(crate) ran: bool,
     /// It acquired the lock after so many reports.
     pub(crate) after_reports: usize,
+}
+
+/// What a client does next, in the order of `OncePerWindow::begin` and `OnceRun::succeed`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Step {
+    Read,
+    Acquire,
+    ReadAgain,
+    Write,
+    Run,
+    Confirm(CountedSuccess),
+    Done,
+    AlreadyDone(CountedSuccess),
+    GiveUp,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Job {
+    window: Window,
+    runs: Runs,
+    pub(crate) step: Step,
+    pub(crate) completion: Option<Completion>,
+}
+
+impl Job {
+    pub(crate) fn new(who: usize, setting: &Setting) -> Self {
+        Self { window: window_of(who, setting), runs: setting.runs, step: Step::Read, completion: None }
+    }
+
+    /// `token` is that of the lock, if it is held.
+    pub(crate) fn on_read(&mut self, read: &CompletionRead, token: u64, owner: Owner) {
+        let (done, now) = (judge(Some(self.window), read).done, read.now_micros);
+        self.step = match (done, &self.step) {
+            (Some(done), _) => Step::Confirm(done),
+            (None, Step::ReadAgain) => {
+                let token = FencingToken::new(token).unwrap();
+                self.completion = Some(Completion::new(self.window.end_of(now), token, now, owner));
+                if self.runs == Runs::Start { Step::Write } else { Step::Run }
+            }
+            (None, _) => Step::Acquire,
+        };
+    }
+
+    pub(crate) fn on_unread(&mut self) {
+        self.step = if self.step == Step::Read { Step::Acquire } else { Step::GiveUp };
+    }
+
+    pub(crate) fn on_confirmed(&mut self) {
+        if let Step::Confirm(done) = &self.step {
+            self.step = Step::AlreadyDone(done.clone());
+        }
+    }
+
+    pub(crate) fn on_written(&mut self, reply: WriteCompletion, is_held: bool) {
+        self.step = match self.runs {
+            _ if !reply.counts(is_held) => Step::GiveUp,
+            Runs::Start => Step::Run,
+            _ => Step::Done,
+        };
+    }
+
+    pub(crate) fn on_success(&mut self) {
+        self.step = if self.runs == Runs::Start { Step::Done } else { Step::Write };
+    }
+
+    pub(crate) fn on_failure(&mut self) {
+        self.step = Step::GiveUp;
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]

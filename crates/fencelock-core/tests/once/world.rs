@@ -1,13 +1,13 @@
-//! Clients that want to do the work of a window, and the nodes of a backend. The clients decide by production's [`OnceJob`], a
-//! quorum by production's [`CompletionVotes`] and [`Tally`].
+//! Clients that want to do the work of a window, and the nodes of a backend. The clients decide by production's [`judge`] and
+//! [`Completion::merge`], a quorum by production's [`CompletionVotes`] and [`Tally`].
+//!
+//! [`judge`]: fencelock_core::once::judge
 
-use crate::parts::{Client, Fact, Message, Node, kept_until, later, window_of};
+use crate::parts::{Client, Fact, Job, Message, Node, Step, kept_until, later, window_of};
 use crate::setting::{Act, Rule, Setting};
-use fencelock_core::once::{OnceJob, OnceStep, Runs};
+use fencelock_core::once::Runs;
 use fencelock_core::quorum::{CompletionVerdict, CompletionVotes};
-use fencelock_core::{
-    Completion, CompletionRead, FencingToken, NodeVote, Outcome, Owner, Quorum, Tally, WriteCompletion,
-};
+use fencelock_core::{Completion, CompletionRead, NodeVote, Outcome, Owner, Quorum, Tally, WriteCompletion};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct World {
@@ -95,8 +95,8 @@ impl World {
             return begin[..many].to_vec();
         };
         let mut acts = Vec::new();
-        match job.step() {
-            OnceStep::Read => {
+        match &job.step {
+            Step::Read | Step::ReadAgain => {
                 // The nodes reply in one order, which keeps the search small. Writes arrive in every order.
                 if let Some(node) = (0..self.nodes.len()).find(|node| client.replies[*node].is_none()) {
                     acts.push(Act::Read(who, node, true));
@@ -106,17 +106,17 @@ impl World {
                     }
                 }
             }
-            OnceStep::Acquire => {
+            Step::Acquire => {
                 let free = |node: &usize| self.nodes[*node].holder.is_none() && !client.granted[*node];
                 acts.extend((0..self.nodes.len()).filter(free).map(|node| Act::Grant(who, node)));
                 // Attempts that get in each other's way give up.
                 acts.push(Act::End(who));
             }
-            OnceStep::Write(_) | OnceStep::Confirm(_) if !client.sent => acts.push(Act::Send(who)),
-            OnceStep::Write(_) | OnceStep::Confirm(_) if self.drops > 0 || !client.held => acts.push(Act::TimeOut(who)),
-            OnceStep::Write(_) | OnceStep::Confirm(_) => {}
-            OnceStep::Run => acts.extend([Act::Succeed(who), Act::Fail(who)]),
-            OnceStep::Done | OnceStep::AlreadyDone(_) | OnceStep::GiveUp => acts.push(Act::End(who)),
+            Step::Write | Step::Confirm(_) if !client.sent => acts.push(Act::Send(who)),
+            Step::Write | Step::Confirm(_) if self.drops > 0 || !client.held => acts.push(Act::TimeOut(who)),
+            Step::Write | Step::Confirm(_) => {}
+            Step::Run => acts.extend([Act::Succeed(who), Act::Fail(who)]),
+            Step::Done | Step::AlreadyDone(_) | Step::GiveUp => acts.push(Act::End(who)),
         }
         if client.held && self.losses > 0 {
             acts.push(Act::Lapse(who));
@@ -134,7 +134,7 @@ impl World {
                 self.losses -= 1;
                 self.clients[who].held = false;
                 // A client that sees the loss stops, unless a reply arrives first.
-                if !matches!(self.step(who), OnceStep::Write(_)) {
+                if !matches!(self.step(who), Step::Write) {
                     self.fail(who);
                 }
             }
@@ -146,7 +146,7 @@ impl World {
                 self.messages.swap_remove(number);
             }
             Act::TimeOut(who) => self.time_out(who, setting),
-            Act::Succeed(who) => self.with_job(who, OnceJob::on_success),
+            Act::Succeed(who) => self.with_job(who, Job::on_success),
             Act::Fail(who) => self.fail(who),
             Act::End(who) => self.end(who),
             Act::Forget(node) => self.nodes[node].stored = None,
@@ -166,11 +166,11 @@ impl World {
         self.check(setting)
     }
 
-    fn step(&self, who: usize) -> OnceStep {
-        self.clients[who].job.as_ref().map_or(OnceStep::GiveUp, OnceJob::step)
+    fn step(&self, who: usize) -> Step {
+        self.clients[who].job.as_ref().map_or(Step::GiveUp, |job| job.step.clone())
     }
 
-    fn with_job(&mut self, who: usize, change: impl FnOnce(&mut OnceJob)) {
+    fn with_job(&mut self, who: usize, change: impl FnOnce(&mut Job)) {
         if let Some(job) = &mut self.clients[who].job {
             change(job);
         }
@@ -178,16 +178,15 @@ impl World {
     }
 
     fn fail(&mut self, who: usize) {
-        self.with_job(who, OnceJob::on_failure);
+        self.with_job(who, Job::on_failure);
     }
 
     fn begin(&mut self, who: usize, peeks: bool, setting: &Setting) {
         self.attempts -= 1;
         let nodes = self.nodes.len();
         let client = &mut self.clients[who];
-        let window = window_of(who, setting);
         *client = Client {
-            job: Some(OnceJob::new(window, setting.runs)),
+            job: Some(Job::new(who, setting)),
             token: self.tokens,
             replies: vec![None; nodes],
             granted: vec![false; nodes],
@@ -199,7 +198,7 @@ impl World {
         };
         self.tokens += 1;
         if !peeks {
-            self.with_job(who, OnceJob::on_unread);
+            self.with_job(who, Job::on_unread);
         }
     }
 
@@ -223,10 +222,11 @@ impl World {
         }
         match verdict {
             CompletionVerdict::Pending => return,
-            CompletionVerdict::Read(read) => self.with_job(who, |job| {
-                job.on_read(&read);
-            }),
-            CompletionVerdict::Unknown | CompletionVerdict::ClocksDiffer(_) => self.with_job(who, OnceJob::on_unread),
+            CompletionVerdict::Read(read) => {
+                let token = self.clients[who].token;
+                self.with_job(who, |job| job.on_read(&read, token, owner(who)));
+            }
+            CompletionVerdict::Unknown | CompletionVerdict::ClocksDiffer(_) => self.with_job(who, Job::on_unread),
         }
         self.clients[who].replies.fill(None);
     }
@@ -245,23 +245,23 @@ impl World {
         self.tokens += 1;
         self.clients[who].token = token;
         self.clients[who].after_reports = self.reported.len();
-        let owner = Owner::from_text(["a", "b", "c"][who]);
         self.with_job(who, |job| {
-            job.on_acquired(FencingToken::new(token).unwrap(), owner);
+            job.step = Step::ReadAgain;
             if setting.rule == Rule::NoReadUnderLock {
-                job.on_read(&CompletionRead::new(None, now));
+                job.on_read(&CompletionRead::new(None, now), token, owner(who));
             }
         });
     }
 
     fn send(&mut self, who: usize, setting: &Setting) {
-        let (completion, restores) = match self.step(who) {
-            OnceStep::Write(completion) => (completion, false),
-            OnceStep::Confirm(done) => (done.stored(), true),
+        let Some(Job { step, completion, .. }) = &self.clients[who].job else { return };
+        let (completion, restores) = match (step, completion) {
+            (Step::Write, Some(completion)) => (completion.clone(), false),
+            (Step::Confirm(done), _) => (done.stored(), true),
             _ => return,
         };
         if restores && setting.rule == Rule::NoConfirmation {
-            self.with_job(who, OnceJob::on_confirmed);
+            self.with_job(who, Job::on_confirmed);
             return;
         }
         if !restores && setting.rule == Rule::ReleaseFirst {
@@ -333,14 +333,14 @@ impl World {
         let held = self.clients[who].held || setting.rule == Rule::LateWriteCounts;
         match (outcome, self.step(who)) {
             (Outcome::Pending | Outcome::Unknown, _) => {}
-            (Outcome::Ours, OnceStep::Confirm(_)) => self.with_job(who, OnceJob::on_confirmed),
+            (Outcome::Ours, Step::Confirm(_)) => self.with_job(who, Job::on_confirmed),
             (Outcome::Ours, _) => self.with_job(who, |job| job.on_written(WriteCompletion::Written, held)),
             _ => self.with_job(who, |job| job.on_written(WriteCompletion::NotHeld, held)),
         }
     }
 
     fn time_out(&mut self, who: usize, setting: &Setting) {
-        let counts = setting.rule == Rule::UnknownWriteCounts && matches!(self.step(who), OnceStep::Write(_));
+        let counts = setting.rule == Rule::UnknownWriteCounts && matches!(self.step(who), Step::Write);
         self.with_job(who, |job| {
             if counts {
                 job.on_written(WriteCompletion::Written, true);
@@ -359,7 +359,7 @@ impl World {
     }
 
     fn end(&mut self, who: usize) {
-        if let OnceStep::AlreadyDone(done) = self.step(who) {
+        if let Step::AlreadyDone(done) = self.step(who) {
             let granted = done.completion.granted_micros;
             self.reported.push(Fact { granted, until: done.until_micros });
         }
@@ -371,16 +371,16 @@ impl World {
     /// Notes what counts, and checks it.
     fn check(&mut self, setting: &Setting) -> Result<(), &'static str> {
         for (who, client) in self.clients.iter_mut().enumerate() {
-            let Some(completion) = client.job.as_ref().and_then(OnceJob::completion) else { continue };
+            let Some(Job { step, completion: Some(completion), .. }) = &client.job else { continue };
             let (window, granted) = (window_of(who, setting), completion.granted_micros);
-            let (step, until) = (client.job.as_ref().map(OnceJob::step), window.end_of(granted));
+            let until = window.end_of(granted);
             // A backend may forget a run after the windows that were named for it. A clock that was set back makes it a later one.
             let repeats = |fact: &Fact| fact.granted >= window.begin_of(granted) && granted < fact.until;
-            if step == Some(OnceStep::Run) && self.reported[..client.after_reports].iter().any(repeats) {
+            if *step == Step::Run && self.reported[..client.after_reports].iter().any(repeats) {
                 return Err("work is run after it was reported as done");
             }
-            let counts = if setting.runs == Runs::Start { OnceStep::Run } else { OnceStep::Done };
-            if step != Some(counts) || client.ran {
+            let counts = if setting.runs == Runs::Start { Step::Run } else { Step::Done };
+            if *step != counts || client.ran {
                 continue;
             }
             client.ran = true;
@@ -392,4 +392,8 @@ impl World {
         }
         Ok(())
     }
+}
+
+fn owner(who: usize) -> Owner {
+    Owner::from_text(["a", "b", "c"][who])
 }

@@ -1,4 +1,4 @@
-//! One task that acquires or resumes a key: executes the steps of [`AcquireKey`] and [`ResumeKey`].
+//! One task that acquires a key, by the steps of [`AcquireKey`], or resumes it.
 
 use super::ClientInner;
 use super::key_cell::{Cx, Engine, KeyCell};
@@ -9,10 +9,9 @@ use crate::guard::Guard;
 use crate::held::Held;
 use crate::request::{OnTrouble, OnWait, Request, Waiting};
 use fencelock_core::engine::{
-    AcquireFailure, AcquireKey, AcquireNext, ClaimReport, FailureReason, KeyReply, KeyRequest, ResumeFailure,
-    ResumeKey, ResumeNext, Source,
+    AcquireFailure, AcquireKey, AcquireNext, ClaimReport, FailureReason, KeyReply, KeyRequest, Source,
 };
-use fencelock_core::{HolderId, Key, LossReason, Moment};
+use fencelock_core::{Acquire, Claim, Holder, HolderId, Intent, Key, LossReason, Modes, Moment};
 use futures_util::future::OptionFuture;
 use std::future::poll_fn;
 use std::ops::ControlFlow::{self, Break, Continue};
@@ -301,38 +300,35 @@ pub(crate) async fn resume(client: &Arc<ClientInner>, request: &Request, holder:
     resume_hold(client, request, holder).instrument(debug_span!("resume", key = %request.key)).await
 }
 
+/// Continues a hold by the proof of its holder: a claim of that holder id renews it, and an inspection tells its mode.
 async fn resume_hold(client: &Arc<ClientInner>, request: &Request, holder: HolderId) -> Result<Guard, Error> {
     client.check_open()?;
-    let key = &request.key;
-    let (mut resume, mut next) = ResumeKey::new(key.clone(), holder, request.options.clone(), client.clock.now());
+    let (key, mut options) = (&request.key, request.options.clone());
+    let proof = Holder { id: holder, owner: options.owner.clone() };
+    let claim = Claim::new(key.clone(), proof, options.ttl, Intent::Poll).with_mode(options.mode);
+    let called = client.clock.now();
+    let reply = client.backend.acquire(&claim).await;
+    let lease = client.config.lease(reply.sent_at(called).unwrap_or(called), options.ttl);
     let ended = || Error::Lost { key: key.clone(), reason: LossReason::Expired };
+    let tokens = match reply.answer {
+        Ok(Acquire::Granted { tokens }) => tokens.last().into(),
+        Ok(Acquire::Conflict(present)) => return Err(modes::conflict(key, present, options.mode)),
+        Ok(_) => return Err(ended()),
+        Err(cause) => return Err(unconfirmed(key, cause, client.clock.now().since(called), 1)),
+    };
+    if client.config.capabilities.modes != Modes::default()
+        && let Some(seen) = client.backend.inspect(key).await.map_err(|cause| unreachable_once(Some(key), cause))?
+    {
+        options.mode = seen.resumed_mode(holder, options.mode).map_err(|held| modes::other_hold(key, held))?;
+    }
     loop {
-        next = match next {
-            ResumeNext::Send(request) => {
-                let reply = send(client, key, &request).await;
-                resume.answered(reply, &client.config, client.clock.now())
-            }
-            ResumeNext::Begin(mode) => {
-                let cell = client.keys.get_or_insert(key, mode, client);
-                let begun = cell.try_with(|engine, cx| {
-                    let grant = resume.begin(engine, cx)?;
-                    Held::of(&cell, engine, &grant)
-                });
-                match begun {
-                    Some((Some(held), _)) => return Ok(guard(client, Source::Resumed, held, Duration::ZERO)),
-                    Some((None, _)) => return Err(ended()),
-                    None => ResumeNext::Begin(mode),
-                }
-            }
-            ResumeNext::Failed(failure) => {
-                return Err(match failure {
-                    ResumeFailure::Ended => ended(),
-                    ResumeFailure::Unconfirmed(cause, waited) => unconfirmed(key, cause, waited, 1),
-                    ResumeFailure::Unreachable(cause) => unreachable_once(Some(key), cause),
-                    ResumeFailure::Conflict(present) => modes::conflict(key, present, request.options.mode),
-                    ResumeFailure::OtherMode(mode) => modes::other_hold(key, mode),
-                });
-            }
-        };
+        let cell = client.keys.get_or_insert(key, options.mode, client);
+        let begun = cell.try_with(|engine, cx| {
+            let grant = engine.resume(holder, &options, tokens, lease, cx)?;
+            Held::of(&cell, engine, &grant)
+        });
+        if let Some((held, _)) = begun {
+            return Ok(guard(client, Source::Resumed, held.ok_or_else(ended)?, Duration::ZERO));
+        }
     }
 }

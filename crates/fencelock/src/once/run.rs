@@ -4,8 +4,8 @@ use crate::error::Error;
 use crate::guard::Guard;
 use crate::held::Held;
 use crate::lock::report_unconfirmed;
-use fencelock_core::once::{OnceJob, OnceStep, Utc};
-use fencelock_core::{HolderId, LossReason};
+use fencelock_core::once::{Runs, Utc};
+use fencelock_core::{Completion, HolderId, LossReason};
 use std::fmt;
 use std::sync::Arc;
 
@@ -17,7 +17,8 @@ pub type OnceRun = Guard<UnfinishedRun>;
 #[must_use = "a run counts only if its success is recorded"]
 pub struct UnfinishedRun {
     client: Arc<ClientInner>,
-    job: OnceJob,
+    runs: Runs,
+    completion: Completion,
     held: Held,
     holder: HolderId,
 }
@@ -62,8 +63,8 @@ async fn release(guard: Guard) {
 }
 
 impl UnfinishedRun {
-    pub(super) fn new(client: Arc<ClientInner>, job: OnceJob, guard: &Guard) -> Self {
-        Self { client, job, held: guard.held(), holder: guard.holder() }
+    pub(super) fn new(client: Arc<ClientInner>, runs: Runs, completion: Completion, guard: &Guard) -> Self {
+        Self { client, runs, completion, held: guard.held(), holder: guard.holder() }
     }
 
     /// Records the success, while the guard is held: see [`OnceRun::succeed`].
@@ -73,33 +74,32 @@ impl UnfinishedRun {
     ///
     /// # Cancel safety
     /// If the future is dropped, the success may or may not be recorded.
-    pub async fn succeed(mut self) -> Result<(), Error> {
+    pub async fn succeed(self) -> Result<(), Error> {
         self.held.check()?;
-        self.job.on_success();
-        self.write().await
+        match self.runs {
+            Runs::Start => Ok(()),
+            _ => self.write().await,
+        }
     }
 
-    /// Writes the completion, if that is the next step.
-    pub(super) async fn write(&mut self) -> Result<(), Error> {
-        let OnceStep::Write(completion) = self.job.step() else { return Ok(()) };
+    /// Writes the completion.
+    pub(super) async fn write(&self) -> Result<(), Error> {
         let (client, key) = (&self.client, self.held.key());
-        let write = || client.backend.write_completion(key, &self.holder, &completion);
+        let write = || client.backend.write_completion(key, &self.holder, &self.completion);
         let reply = while_held(client, &self.held, write).await?;
-        self.job.on_written(reply, self.held.is_held());
-        if self.job.step() != OnceStep::GiveUp {
+        if reply.counts(self.held.is_held()) {
             return Ok(());
         }
         // The backend knows of the loss before this client.
-        Err(self.held.loss().map_or_else(|| Error::lost(self.held.key().clone(), LossReason::Expired), Error::from))
+        Err(self.held.loss().map_or_else(|| Error::lost(key.clone(), LossReason::Expired), Error::from))
     }
 }
 
 impl fmt::Debug for UnfinishedRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let window = self.job.completion().map(|completion| Utc(completion.until_micros).to_string());
         f.debug_struct("UnfinishedRun")
             .field("key", self.held.key())
-            .field("window_ends", &window)
+            .field("window_ends", &Utc(self.completion.until_micros).to_string())
             .finish_non_exhaustive()
     }
 }

@@ -54,6 +54,18 @@ async fn a_slot_without_a_waiting_claim_is_found_within_two_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_slots_that_are_granted_at_the_same_time_one_is_kept() {
+    let scene = Scene::new();
+    let others = fill(&scene.neighbour(), 3).await;
+    let waiting = tokio::spawn(pool(&scene.client, 3).acquire());
+    scene.pass(secs(1)).await;
+    drop(others);
+    let guard = waiting.await.unwrap().unwrap();
+    scene.pass(secs(3)).await;
+    assert_eq!(held(&scene, 3).await, [guard.slot()]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn numbers_and_keys_that_cannot_be_used_are_refused_without_a_request() {
     let scene = Scene::new();
     for (key, slots) in [("k", 0), ("k", 1001), ("", 3), (&"x".repeat(511), 3)] {

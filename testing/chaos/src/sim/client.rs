@@ -1,6 +1,6 @@
 use super::clock::SimClock;
 use super::running::{Of, Running};
-use fencelock_core::engine::{AcquireKey, DowngradeHold, Grant, HoldId, KeyEngine, LeaseTimers, Releases, Rng};
+use fencelock_core::engine::{AcquireKey, Grant, HoldId, KeyEngine, LeaseTimers, Releases, Rng, Tenure};
 use fencelock_core::quorum::NodeHealth;
 use fencelock_core::{FencingToken, HolderId, Invalid, Mode, Moment, NodeSet};
 use std::collections::BTreeMap;
@@ -80,7 +80,9 @@ pub(super) struct SimHold {
 /// A downgrade in progress.
 #[derive(Debug)]
 pub(super) struct PendingDowngrade {
-    pub(super) of: DowngradeHold,
+    pub(super) tenure: Tenure,
+    /// When the request without an answer was sent, by the clock of the client.
+    pub(super) sent: Option<Moment>,
     /// The number of its current timer. Earlier timers are ignored.
     pub(super) timer: u64,
     /// When the first call was sent, in true time.

@@ -9,13 +9,14 @@ use super::world::{World, holder_name};
 use crate::history::{HistoryLine, Op};
 use crate::rng_ext::RngExt as _;
 use fencelock_core::engine::{
-    AcquireKey, AcquireNext, AcquireRequest, Action, Actions, Context, DowngradeHold, DowngradeNext, End, Ended, Grant,
-    HoldId, KeyEngine, KeyReply, KeyRequest, LeaseSharing, Leaving, PendingRelease, ReleaseOutcome, RenewalPass,
-    Sender, Source, Status, Tenure, Worker,
+    AcquireKey, AcquireNext, AcquireRequest, Action, Actions, Context, DowngradeNext, End, Ended, Grant, HoldId,
+    KeyEngine, KeyReply, KeyRequest, LeaseSharing, Leaving, PendingRelease, ReleaseOutcome, RenewalPass, Sender,
+    Source, Status, Tenure, Worker,
 };
 use fencelock_core::quorum::{ClaimCall, DowngradeCall, NodeReply, REPLY_TIMEOUT, ReleaseCall, RenewCall, proposal};
 use fencelock_core::{
-    Acquire, Claim, ClaimReply, Defeat, Downgrade, LossReason, Mode, Moment, Raise, Renew, Renewal, Sent, Unknown,
+    Acquire, Claim, ClaimReply, Defeat, Downgrade, Fault, LossReason, Mode, Moment, Raise, Renew, Renewal, RenewalPlan,
+    Sent, Unknown,
 };
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -549,18 +550,18 @@ impl World<'_> {
         let Some(held) = self.held(client, id).filter(|held| held.downgrade.is_none()) else { return };
         let tenure = held.grant.tenure;
         let yields = self.line_of_hold(client, Op::Yield, self.now);
-        let begun = self.engine(client, |engine, cx| DowngradeHold::begin(id, tenure, engine, cx));
-        let Some((of, next)) = begun else { return };
+        let begun = self.engine(client, |engine, cx| engine.downgrade(id, tenure, cx));
+        let Some((tenure, _)) = begun else { return };
         self.trace(|| format!("c{client} downgrades"));
         if !self.scenario.is(Mutant::DowngradesWithReply) {
             self.lines.extend(yields);
         }
         let invoked = self.now;
         if let Some(held) = &mut self.clients[client].memory.hold {
-            held.grant.tenure = of.tenure();
-            held.downgrade = Some(PendingDowngrade { of, timer: 0, invoked });
+            held.grant.tenure = tenure;
+            held.downgrade = Some(PendingDowngrade { tenure, sent: None, timer: 0, invoked });
         }
-        self.follow_downgrade(client, id, &next);
+        self.send_downgrade(client, id);
     }
 
     fn pending_downgrade(&mut self, client: usize, id: HoldId) -> Option<&mut PendingDowngrade> {
@@ -571,38 +572,18 @@ impl World<'_> {
         let Some(pending) = self.pending_downgrade(client, id).filter(|pending| pending.timer == number) else {
             return;
         };
-        if pending.of.waits_for_reply() {
+        if pending.sent.is_some() {
             self.drop_downgrade(client, id);
+            self.downgrade_answered(client, id, Err(Unknown::new("", Fault::Timeout, "")));
+        } else {
+            self.send_downgrade(client, id);
         }
-        self.run_downgrade(client, id, DowngradeHold::on_time);
     }
 
     fn downgrade_answered(&mut self, client: usize, id: HoldId, answer: Result<Downgrade, Unknown>) {
-        if self.pending_downgrade(client, id).is_some_and(|pending| pending.of.waits_for_reply()) {
-            self.run_downgrade(client, id, |of, engine, cx| of.answered(answer, engine, cx));
-        }
-    }
-
-    fn run_downgrade(
-        &mut self,
-        client: usize,
-        id: HoldId,
-        call: impl FnOnce(&mut DowngradeHold, &mut Engine, &mut Cx<'_>) -> DowngradeNext,
-    ) {
-        let Some(mut of) = self.pending_downgrade(client, id).map(|pending| pending.of.clone()) else { return };
-        let next = self.engine(client, |engine, cx| call(&mut of, engine, cx));
-        if let Some(pending) = self.pending_downgrade(client, id) {
-            pending.of = of;
-        }
-        self.follow_downgrade(client, id, &next);
-    }
-
-    fn follow_downgrade(&mut self, client: usize, id: HoldId, next: &DowngradeNext) {
-        match *next {
-            DowngradeNext::Send(limit) => {
-                self.set_downgrade_timer(client, id, limit);
-                self.send_downgrade(client, id);
-            }
+        let Some(pending) = self.pending_downgrade(client, id) else { return };
+        let (tenure, Some(sent)) = (pending.tenure, pending.sent.take()) else { return };
+        match self.engine(client, |engine, cx| engine.downgrade_answered(id, tenure, sent, answer, cx)) {
             DowngradeNext::Rest(at) => {
                 self.covered.saw(Coverage::DowngradedAgain);
                 self.set_downgrade_timer(client, id, at);
@@ -631,6 +612,10 @@ impl World<'_> {
         let (ttl, shortest) = (self.scenario.ttl.get(), self.settings.shortest_limit);
         let plan = self.plan(client, |health| health.limit(ttl / 10, shortest));
         let now = self.clients[client].clock.moment(self.now);
+        if let Some(pending) = self.pending_downgrade(client, id) {
+            pending.sent = Some(now);
+        }
+        self.set_downgrade_timer(client, id, now + RenewalPlan::answer_limit(ttl));
         let call = DowngradeCall::new(Arc::clone(&self.settings), plan, now);
         let proposal = self.proposal(client);
         self.call(client, Kind::Downgrade { call, hold: id }, holder, proposal);

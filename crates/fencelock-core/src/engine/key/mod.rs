@@ -9,7 +9,7 @@ mod waiters;
 use super::claim::{AcquireRequest, HandOff, PendingClaim, Phase, Spare};
 use super::hold::{Duty, End, Firing, HoldId, Leaving, Status, Tenure};
 use super::sharing::{IdleLease, Leases, OtherWaiters, Renewed};
-use super::{Action, Config, Context, DowngradeNext, Grant, Source, TaskStep};
+use super::{Action, Config, Context, Grant, Source, TaskStep};
 use crate::{
     Downgrade, Expiry, Holder, HolderId, Lease, LossReason, Mode, Moment, Occupant, Occupied, Renew, Renewal,
     TokenBlock, Unknown,
@@ -440,17 +440,20 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
     }
 
-    /// Resumes an existing hold by the proof of its holder.
-    pub(crate) fn resume(
+    /// Resumes an existing hold by the proof of its holder: a claim of that holder id was granted. `None` if its lease is over already.
+    pub fn resume(
         &mut self,
         holder: HolderId,
         request: &AcquireRequest,
         tokens: TokenBlock,
         lease: Lease,
         cx: &mut Context<'_, W, L>,
-    ) -> Grant {
+    ) -> Option<Grant> {
+        if lease.lapsed(cx.now) {
+            return None;
+        }
         let (hold, tenure) = self.leases.begin(holder, request, tokens, lease, Moment::default(), cx);
-        Grant { hold, tenure, source: Source::Resumed }
+        Some(Grant { hold, tenure, source: Source::Resumed })
     }
 
     /// The timer of a hold has fired; or timers of other holds have, and this one would fire soon.
@@ -556,15 +559,25 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 }
 
+/// What follows the answer to a downgrade.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum DowngradeNext {
+    /// Send it again at this moment.
+    Rest(Moment),
+    /// It is a reader, with the token of this tenure.
+    Done(Tenure),
+    /// The backend refuses permanently.
+    Refused(Unknown),
+    /// The hold is over.
+    Over,
+}
+
 /// Downgrades: a writer becomes a reader.
 impl<W: Default, L: Default> KeyEngine<W, L> {
-    /// See [`super::DowngradeHold::begin`]. Returns the tenure that reads, and the request.
-    pub(crate) fn downgrade(
-        &mut self,
-        id: HoldId,
-        tenure: Tenure,
-        cx: &mut Context<'_, W, L>,
-    ) -> Option<(Tenure, Renewal)> {
+    /// The tenure of the writer ends, and no other task gets the lease. Returns the tenure that reads, and the request, which is repeated
+    /// until it is answered, or the hold is over. It may be executed although its reply is lost, so the hold counts as shared from now
+    /// on; it has the token of the writer until the answer. `None` if the tenure has ended already, or is not exclusive.
+    pub fn downgrade(&mut self, id: HoldId, tenure: Tenure, cx: &mut Context<'_, W, L>) -> Option<(Tenure, Renewal)> {
         let is_over = !matches!(self.status(id, tenure, cx), Status::Held(_));
         if is_over || tenure.mode != Mode::Exclusive {
             return None;
@@ -580,7 +593,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// The reply to a downgrade that was sent at `sent`, for the tenure that began with it.
-    pub(crate) fn downgrade_answered(
+    pub fn downgrade_answered(
         &mut self,
         id: HoldId,
         tenure: Tenure,
