@@ -248,7 +248,7 @@ pub(crate) struct LeaseArguments {
     #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = settings::TTL)]
     pub(crate) ttl: Duration,
     /// Description of the holder, shown to waiters.
-    #[arg(long, value_name = "TEXT", value_parser = parse::label)]
+    #[arg(long, value_name = "TEXT", value_parser = parse::label())]
     pub(crate) label: Option<String>,
 }
 
@@ -307,7 +307,7 @@ pub(crate) struct Acquire {
     #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = settings::TTL, help_heading = "Holding")]
     pub(crate) ttl: Duration,
     /// Description of the holder, shown to waiters.
-    #[arg(long, value_name = "TEXT", value_parser = parse::label, help_heading = "Holding")]
+    #[arg(long, value_name = "TEXT", value_parser = parse::label(), help_heading = "Holding")]
     pub(crate) label: Option<String>,
 }
 

@@ -4,10 +4,10 @@ use crate::args::{Arguments, Command, Run};
 use crate::mistakes::explain;
 use crate::settings::Settings;
 use crate::text::{self, plain};
+use clap::builder::{StringValueParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches};
 use fencelock::backends::scheme_of;
-use std::convert::Infallible;
 use std::ffi::OsString;
 
 /// Parses the arguments of this process.
@@ -30,8 +30,8 @@ pub(crate) fn process(text: &str) -> Result<u32, String> {
 }
 
 /// The description of a holder; the library refuses a long one.
-pub(crate) fn label(text: &str) -> Result<String, Infallible> {
-    Ok(text::label(text))
+pub(crate) fn label() -> impl TypedValueParser<Value = String> {
+    StringValueParser::new().map(|label| text::label(&label))
 }
 
 /// The name of an owner, which is a word in the labels of its locks.
