@@ -163,6 +163,16 @@ async fn a_lease_that_is_lost_during_a_try_is_the_error() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_key_that_is_lost_before_the_others_are_answered_is_claimed_again() {
+    let scene = Scene::new();
+    scene.net.next(Verb::Acquire, [Fate::Pass, Fate::Slow(secs(2))]);
+    let acquiring = tokio::spawn(scene.client.lock_all(["a", "b"]).acquire());
+    scene.pass(ms(100)).await;
+    evict(&scene, "a").await;
+    assert!(acquiring.await.unwrap().unwrap().is_held());
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_acquisition_that_is_dropped_at_any_await_point_leaves_nothing() {
     for polls in 0..2000 {
         let scene = Scene::new();

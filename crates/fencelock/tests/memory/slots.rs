@@ -154,6 +154,17 @@ async fn a_try_without_an_answer_ends_no_wait_for_a_slot() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_try_of_a_slot_without_an_answer_ends_with_the_wait() {
+    let scene = Scene::new();
+    scene.net.always(Verb::Acquire, Fate::Slow(secs(2)));
+    let begun = scene.now();
+    let error = pool(&scene.client, 3).wait(ms(300)).acquire().await.unwrap_err();
+    assert!(scene.now().since(begun) <= ms(400), "{:?}: {error}", scene.now().since(begun));
+    scene.pass(secs(5)).await;
+    assert_eq!(held(&scene, 3).await, [0; 0]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_wait_for_a_slot_without_any_answer_ends_as_that_for_a_key_does() {
     for fate in [Fate::Lost, Fate::Denied] {
         let scene = Scene::with(|net| net.always(Verb::Acquire, fate));
