@@ -45,6 +45,27 @@ async fn a_downgrade_ends_with_the_lease() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_slow_reply_does_not_lengthen_the_lease() {
+    let scene = Scene::new();
+    let writer = scene.client.lock("k").ttl(secs(9)).await.unwrap();
+    let holder = {
+        let asked = scene.now();
+        scene.net.next(Verb::Downgrade, [Fate::Slow(ms(800))]);
+        let reader = writer.downgrade().await.unwrap();
+        assert!(scene.now() >= asked + ms(1600) && scene.now() + reader.remaining() <= asked + secs(9));
+        reader.into_holder()
+    };
+    let asked = scene.now();
+    scene.net.next(Verb::Acquire, [Fate::Slow(ms(800))]);
+    let resumed = scene.client.lock("k").shared().ttl(secs(9)).resume(holder).await.unwrap();
+    assert!(scene.now() >= asked + ms(1600) && scene.now() + resumed.remaining() <= asked + secs(9));
+    let holder = resumed.into_holder();
+    scene.net.next(Verb::Acquire, [Fate::Slow(ms(600))]);
+    let lapsed = scene.client.lock("k").shared().ttl(secs(1)).resume(holder).await.unwrap_err();
+    assert!(matches!(lapsed, Error::Lost { reason: LossReason::Expired, .. }), "{lapsed}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_dropped_downgrade_releases_the_lock() {
     for fate in [Fate::Hang, Fate::HangAfter] {
         let scene = Scene::new();
