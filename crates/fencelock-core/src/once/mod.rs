@@ -4,13 +4,11 @@
 //! the lock, by the clock of the backend. [`judge`] decides whether it lies in the [`Window`] of a caller.
 
 mod completion;
-mod completions;
 mod judge;
 mod utc;
 mod window;
 
 pub use completion::{ClearCompletion, Completion, CompletionRead, WriteCompletion};
-pub use completions::Completions;
 pub use judge::{CountedSuccess, Doubt, Judgement, judge};
 pub use utc::Utc;
 pub use window::{Runs, Window};

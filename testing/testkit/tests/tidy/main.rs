@@ -3,7 +3,6 @@
 
 mod book;
 mod code;
-mod contract;
 mod monitoring;
 mod packaging;
 mod pages;
