@@ -86,6 +86,7 @@ impl Capabilities {
 macro_rules! sends {
     ($($method:ident($($name:ident: $type:ty),*) -> $answer:ty = $request:ident$(($($part:expr),*))?;)*) => {$(
         #[doc = concat!("Sends a [`Request::", stringify!($request), "`].")]
+        #[allow(clippy::elidable_lifetime_names, reason = "one form for all")]
         fn $method<'a>(&'a self $(, $name: $type)*) -> Response<'a, $answer> {
             Response::new(self, Request::$request$(($($part),*))?)
         }

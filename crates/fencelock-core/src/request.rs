@@ -1,4 +1,3 @@
-use crate::once::unsupported;
 use crate::{
     Acquire, Backend, BackendReport, BoxFuture, Claim, ClaimReply, ClearCompletion, Completion, CompletionRead,
     CountedSuccess, Downgrade, Eviction, Fault, FencingToken, Finding, HolderId, Holding, Key, Raise, Release, Renew,
@@ -111,7 +110,9 @@ impl<'a> Request<'a> {
             | Self::WriteCompletion(key, ..)
             | Self::ConfirmCompletion(key, _)
             | Self::ClearCompletion(key, _)
-            | Self::RestoreCompletion(key, _) => return unsupported(backend, key).into(),
+            | Self::RestoreCompletion(key, _) => &format!(
+                "it does not store completions, and {key} needs one to run once per window: use another backend"
+            ),
             _ => "this backend does not know this request",
         };
         Unknown::new(backend, Fault::Unsupported, why).into()
@@ -190,21 +191,10 @@ pub enum Reply {
 
 impl Reply {
     /// A future for [`Backend::call`]. It has the size of that of `answer`.
-    pub fn of<'a, T: Into<Self>, F: Future<Output = T> + Send>(
+    pub fn of<'a, T: Into<Self>, F: Future<Output = T> + Send + 'a>(
         answer: impl FnOnce() -> F + Send + 'a,
-    ) -> BoxFuture<'a, Self>
-    where
-        F: 'a,
-    {
+    ) -> BoxFuture<'a, Self> {
         Box::pin(async { answer().await.into() })
-    }
-
-    /// The reply as a result.
-    ///
-    /// # Errors
-    /// [`Reply::Unknown`].
-    pub fn known(self) -> Result<Self, Unknown> {
-        if let Self::Unknown(cause) = self { Err(cause) } else { Ok(self) }
     }
 
     fn into_unknown(self) -> Unknown {
@@ -216,7 +206,7 @@ impl Reply {
 }
 
 macro_rules! kinds {
-    ($($kind:ident($type:ty) $(by $put:path, $take:path)?;)*) => {$(
+    ($($kind:ident($type:ty) $(by $put:path, $take:tt)?;)*) => {$(
         impl From<$type> for Reply {
             fn from(answer: $type) -> Self {
                 Self::$kind($($put)?(answer))
@@ -228,7 +218,7 @@ macro_rules! kinds {
 
             fn try_from(reply: Reply) -> Result<Self, Unknown> {
                 match reply {
-                    Reply::$kind(answer) => Ok($($take)?(answer)),
+                    Reply::$kind(answer) => Ok($($take)? answer),
                     other => Err(other.into_unknown()),
                 }
             }
@@ -242,21 +232,17 @@ kinds! {
     Claim(ClaimReply);
     Renew(Vec<Result<Renew, Unknown>>);
     Release(Release);
-    Inspect(Option<Holding>) by Box::new, unboxed;
+    Inspect(Option<Holding>) by Box::new, *;
     Downgrade(Downgrade);
     Resize(Resize);
     Raise(Raise);
     List(Vec<Holding>);
     Evict(Eviction);
     Findings(Vec<Finding>);
-    Report(BackendReport) by Box::new, unboxed;
+    Report(BackendReport) by Box::new, *;
     Completion(CompletionRead);
     Written(WriteCompletion);
     Cleared(ClearCompletion);
-}
-
-fn unboxed<T>(answer: Box<T>) -> T {
-    *answer
 }
 
 impl From<Acquire> for Reply {

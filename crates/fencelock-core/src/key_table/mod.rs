@@ -97,17 +97,23 @@ impl KeyTable {
             Request::Claim(claim, proposal) => key.claim(claim, proposal).into(),
             Request::Release(_, holder) => key.release(holder).into(),
             Request::Inspect(_) => key.inspect().into(),
-            Request::Watch(_) => key.watch().into(),
+            Request::Watch(_) => {
+                key.watch();
+                Reply::Done(())
+            }
             Request::Downgrade(hold, proposal) => key.downgrade(hold, proposal).into(),
             Request::Resize(_, limit) => key.resize(limit).into(),
             Request::Raise(_, holder, to) => key.raise(holder, to).into(),
             Request::Evict(seen) => key.evict(seen).into(),
             Request::ReadCompletion(_) => key.read_completion().into(),
             Request::WriteCompletion(_, holder, done) => key.write_completion(holder, done).into(),
-            Request::ConfirmCompletion(..) => ().into(),
+            Request::ConfirmCompletion(..) => Reply::Done(()),
             Request::ClearCompletion(_, seen) => key.clear_completion(seen).into(),
-            Request::RestoreCompletion(_, seen) => key.restore_completion(seen).into(),
-            _ => request.unsupported(&*key.backend),
+            Request::RestoreCompletion(_, seen) => {
+                key.restore_completion(seen);
+                Reply::Done(())
+            }
+            _ => request.unsupported(key.backend),
         })
     }
 

@@ -58,7 +58,10 @@ impl Cluster {
     /// to another node.
     pub(crate) async fn at_owner(&self, key: &Key, request: Request<'_>) -> Reply {
         let after_connecting = async |node: Arc<Redis>| match node.link.session().await {
-            Ok(_) => (Sent::AtOnce, node.call(request).await.known()),
+            Ok(_) => match node.call(request).await {
+                Reply::Unknown(cause) => (Sent::AtOnce, Err(cause)),
+                reply => (Sent::AtOnce, Ok(reply)),
+            },
             Err(cause) => (Sent::Never, Err(cause)),
         };
         self.send_to_owner(key, after_connecting).await.1.into()
