@@ -1,6 +1,7 @@
 use crate::{
-    Admin, Claim, ClaimReply, Completions, Fault, HolderId, Holding, Invalid, Key, Listener, ModeChanges, Modes,
-    Release, Renew, Renewal, RetryPlan, Span, Ttl, Unknown,
+    BackendReport, Claim, ClaimReply, ClearCompletion, Completion, CompletionRead, CountedSuccess, Downgrade, Eviction,
+    FencingToken, Finding, HolderId, Holding, Invalid, Key, Listener, Modes, Raise, Release, Renew, Renewal, Reply,
+    Request, Resize, Response, RetryPlan, Span, Ttl, Unknown, WriteCompletion,
 };
 use std::fmt::Debug;
 use std::future::Future;
@@ -42,8 +43,16 @@ pub struct Capabilities {
     pub portable: bool,
     /// Other processes see the locks.
     pub cross_process: bool,
-    /// [`Admin::evict`] can end the hold of another client.
+    /// [`Request::Evict`] can end the hold of another client.
     pub evicts: bool,
+    /// [`Request::List`] lists the held keys.
+    pub lists: bool,
+    /// Completions are stored next to the locks. Without them, work does not run once per window.
+    pub completions: bool,
+    /// [`Request::Downgrade`], and [`Request::Resize`] where there are semaphores.
+    pub mode_changes: bool,
+    /// It can be a node of a quorum: it follows proposals, and knows [`Request::Raise`] and [`Request::RestoreCompletion`].
+    pub node: bool,
     /// Every claim needs an unused holder id, because remains of an earlier claim may be released late.
     pub fresh_holders: bool,
     /// The maximum TTL of a claim or renewal; `None` if only [`crate::Ttl::MAX`] applies. It is how
@@ -73,8 +82,19 @@ impl Capabilities {
     }
 }
 
-/// A backend of locks: what every lock needs. What some backends have beside that are traits of their own: [`Backend::admin`],
-/// [`Backend::completions`] and [`Backend::mode_changes`]. A node of a quorum needs more: [`crate::QuorumNode`].
+/// The methods for callers, each of which sends a request.
+macro_rules! sends {
+    ($($method:ident($($name:ident: $type:ty),*) -> $answer:ty = $request:ident$(($($part:expr),*))?;)*) => {$(
+        #[doc = concat!("Sends a [`Request::", stringify!($request), "`].")]
+        #[allow(clippy::elidable_lifetime_names, reason = "one form for all")]
+        fn $method<'a>(&'a self $(, $name: $type)*) -> Response<'a, $answer> {
+            Response::new(self, Request::$request$(($($part),*))?)
+        }
+    )*};
+}
+
+/// A backend of locks. An implementation writes [`Backend::capabilities`], [`Backend::name`], [`Backend::listen`] and [`Backend::call`];
+/// the methods that return a [`Response`] are for callers.
 ///
 /// Guarantees of an implementation, each checked by the conformance suite:
 ///
@@ -102,21 +122,8 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// Sends events to `listener` as long as it is alive; the backend keeps a weak reference.
     fn listen(&self, listener: Arc<dyn Listener>);
 
-    /// Claims a key, in one of [`Capabilities::modes`]. An implementation that opens a connection first says when it has sent the claim,
-    /// or that it has not: [`ClaimReply`].
-    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply>;
-
-    /// Requests one [`crate::Event::Changed`] when the current hold of the key ends; immediately if it is free. The event
-    /// is a hint: it may be late or missing. By default the backend cannot do this, and the client inspects the key once a second.
-    fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
-        let _ = key;
-        let refusal = Unknown::new(self.name(), Fault::Unsupported, "this backend sends no events");
-        Box::pin(std::future::ready(Err(refusal)))
-    }
-
-    /// Renews many leases in one request. The answers have the order of the renewals. They come together, so a caller sends the
-    /// renewals of each [group](Backend::renewal_group) in a request of their own.
-    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>>;
+    /// Carries out a request. One that this backend does not know has the reply [`Request::unsupported`].
+    fn call<'a>(&'a self, request: Request<'a>) -> BoxFuture<'a, Reply>;
 
     /// Whether the backend now sends [`crate::Event::Queued`] when a client enters the queue of this key, after a renewal that has
     /// reported no waiters. It may depend on the connection, so a client reads it with the reply to each renewal.
@@ -130,27 +137,6 @@ pub trait Backend: Debug + Send + Sync + 'static {
     fn renewal_group(&self, key: &Key) -> u32 {
         let _ = key;
         0
-    }
-
-    /// Releases a hold, or leaves the queue.
-    fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release>;
-
-    /// The holding of a key; `None` if it is free.
-    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>>;
-
-    /// What operators need beside the locks. Without it, locks are neither listed nor broken, and nothing is diagnosed.
-    fn admin(&self) -> Option<&dyn Admin> {
-        None
-    }
-
-    /// The completions next to the locks. Without them, work does not run once per window.
-    fn completions(&self) -> Option<&dyn Completions> {
-        None
-    }
-
-    /// Changes of holds in one step. Without them, no hold is downgraded, and no semaphore is resized.
-    fn mode_changes(&self) -> Option<&dyn ModeChanges> {
-        None
     }
 
     /// The same backend with separate connections, which open on the runtime of their first request: for
@@ -168,6 +154,30 @@ pub trait Backend: Debug + Send + Sync + 'static {
     fn descriptors(&self, key: &Key, holder: &HolderId) -> std::io::Result<Vec<std::os::fd::OwnedFd>> {
         let _ = (key, holder);
         Ok(Vec::new())
+    }
+
+    sends! {
+        acquire(claim: &'a Claim) -> ClaimReply = Claim(claim, None);
+        acquire_proposed(claim: &'a Claim, proposal: u64) -> ClaimReply = Claim(claim, Some(proposal));
+        renew(renewals: &'a [Renewal]) -> Vec<Result<Renew, Unknown>> = Renew(renewals);
+        release(key: &'a Key, holder: &'a HolderId) -> Result<Release, Unknown> = Release(key, holder);
+        inspect(key: &'a Key) -> Result<Option<Holding>, Unknown> = Inspect(key);
+        watch(key: &'a Key) -> Result<(), Unknown> = Watch(key);
+        downgrade(hold: &'a Renewal) -> Result<Downgrade, Unknown> = Downgrade(hold, None);
+        downgrade_proposed(hold: &'a Renewal, token: u64) -> Result<Downgrade, Unknown> = Downgrade(hold, Some(token));
+        resize(key: &'a Key, limit: u32) -> Result<Resize, Unknown> = Resize(key, limit);
+        raise(key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Result<Raise, Unknown> = Raise(key, holder, to);
+        list() -> Result<Vec<Holding>, Unknown> = List;
+        evict(seen: &'a Holding) -> Result<Eviction, Unknown> = Evict(seen);
+        try_out(key: Option<&'a Key>) -> Vec<Finding> = TryOut(key);
+        diagnose() -> BackendReport = Diagnose;
+        read_completion(key: &'a Key) -> Result<CompletionRead, Unknown> = ReadCompletion(key);
+        write_completion(key: &'a Key, holder: &'a HolderId, done: &'a Completion) -> Result<WriteCompletion, Unknown>
+            = WriteCompletion(key, holder, done);
+        confirm_completion(key: &'a Key, done: &'a CountedSuccess) -> Result<(), Unknown> = ConfirmCompletion(key, done);
+        clear_completion(key: &'a Key, seen: &'a Completion) -> Result<ClearCompletion, Unknown>
+            = ClearCompletion(key, seen);
+        restore_completion(key: &'a Key, seen: &'a Completion) -> Result<(), Unknown> = RestoreCompletion(key, seen);
     }
 }
 

@@ -46,7 +46,6 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod admin;
 mod backend;
 mod backend_report;
 mod block;
@@ -76,13 +75,13 @@ mod listeners;
 mod manual_clock;
 mod mastership;
 mod mode;
-mod mode_changes;
 mod occupant;
 pub mod once;
 pub mod quorum;
 pub mod register;
 mod registered_node;
 mod renewal;
+mod request;
 mod resize;
 mod retry;
 mod scheme;
@@ -94,7 +93,6 @@ mod span;
 mod time;
 mod trial;
 
-pub use admin::Admin;
 pub use backend::{Answer, Backend, BoxFuture, Capabilities};
 pub use backend_report::{BackendReport, Feature, ServerReport, Topology};
 pub use block::{TokenBlock, next_block};
@@ -125,15 +123,15 @@ pub use listeners::Listeners;
 pub use manual_clock::ManualClock;
 pub use mastership::{MasterLease, NamedMaster, eligible_masters, master_by_majority, named_masters, votes_for};
 pub use mode::{Mode, Modes};
-pub use mode_changes::ModeChanges;
 pub use occupant::{Expiry, Foreign, Occupant};
-pub use once::{ClearCompletion, Completion, CompletionRead, Completions, CountedSuccess, Window, WriteCompletion};
+pub use once::{ClearCompletion, Completion, CompletionRead, CountedSuccess, Window, WriteCompletion};
 pub use quorum::{
-    Defeat, Inspection, InspectionResult, NodeSet, NodeVote, Outcome, Quorum, QuorumNode, Raise, Round, Seen, Tally,
-    Verdict, Vote, next_proposed_block, quarantine, raise_fence,
+    Defeat, Inspection, InspectionResult, NodeSet, NodeVote, Outcome, Quorum, Raise, Round, Seen, Tally, Verdict, Vote,
+    next_proposed_block, quarantine, raise_fence,
 };
 pub use registered_node::{Change, RegisteredNode};
 pub use renewal::{Due, LossReason, RenewalPlan};
+pub use request::{Reply, Request, Response};
 pub use resize::{Resize, Resized};
 pub use retry::{RetryPlan, jitter};
 pub use scheme::{Connecting, Registering, Scheme, SchemeCommands, UrlForm, parse_url};

@@ -94,11 +94,11 @@ impl<'a> Trial<'a> {
     }
 
     fn parts(&self) -> [Part<'_>; 6] {
-        let (has, stores) = (self.backend.capabilities(), self.backend.completions().is_some());
+        let has = self.backend.capabilities();
         [
             ("exclusive_locks", "acquire, renew, inspect and release", true, Box::pin(self.exclusive())),
             ("exclusive_locks", "queue and hand-off", has.queues, Box::pin(self.queue())),
-            ("once", "completions", stores, Box::pin(self.once())),
+            ("once", "completions", has.completions, Box::pin(self.once())),
             ("shared_locks", "shared locks", has.modes.shared, Box::pin(self.shared())),
             ("semaphores", "semaphores", has.modes.permits, Box::pin(self.permits())),
             ("break", "break", has.evicts, Box::pin(self.breaking())),

@@ -6,8 +6,8 @@ use crate::link::Lane;
 use crate::postgres::Postgres;
 use crate::session::{Facts, Session, may_lose};
 use fencelock_core::{
-    Admin, Answer, Backend, BackendReport, BootClock, BoxFuture, Clock, ClockOffset, Eviction, Feature, Finding,
-    HolderId, Holding, Key, Level, ServerReport, Topology, Trial, Tried, Unknown,
+    Backend, BackendReport, BootClock, BoxFuture, Clock, ClockOffset, Feature, Finding, HolderId, Key, Level,
+    ServerReport, Topology, Trial, Tried, Unknown,
 };
 use std::time::Duration;
 use tokio_postgres::Row;
@@ -33,23 +33,9 @@ const FIGURES: &str = "SELECT (date_part('epoch', clock_timestamp()) * 1000000::
     EXISTS (SELECT FROM pg_namespace, aclexplode(nspacl) WHERE pg_namespace.oid = to_regnamespace($1) \
         AND grantee = 0 AND privilege_type = 'CREATE')";
 
-impl Admin for Postgres {
-    fn list(&self) -> Answer<'_, Vec<Holding>> {
-        Box::pin(self.list_of(None))
-    }
-
-    fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
-        Box::pin(self.end_holds(seen))
-    }
-
-    fn try_out<'a>(&'a self, key: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
-        Box::pin(try_out(self, key))
-    }
-
-    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
-        let failed = |cause| BackendReport::unreachable(self.name(), format!("{cause}"), "correct what it names");
-        Box::pin(async move { examine(self).await.unwrap_or_else(failed) })
-    }
+pub(crate) async fn diagnose(postgres: &Postgres) -> BackendReport {
+    let failed = |cause| BackendReport::unreachable(postgres.name(), format!("{cause}"), "correct what it names");
+    examine(postgres).await.unwrap_or_else(failed)
 }
 
 async fn examine(postgres: &Postgres) -> Result<BackendReport, Unknown> {
@@ -173,7 +159,7 @@ fn notifications(usage: f64) -> Finding {
 }
 
 /// Each operation once, on a key that no program uses; its row is removed.
-async fn try_out(postgres: &Postgres, named: Option<&Key>) -> Vec<Finding> {
+pub(crate) async fn try_out(postgres: &Postgres, named: Option<&Key>) -> Vec<Finding> {
     let Some((key, ids)) = Trial::names(getrandom::fill, named, "") else {
         return vec![Finding::not_tried("the operating system returned no random numbers", "")];
     };

@@ -2,17 +2,19 @@
 
 use crate::answers;
 use crate::calls::{self, Call, params};
+use crate::doctor::{diagnose, try_out};
 use crate::fault::LOCKED;
 use crate::link::{Lane, Link};
 use crate::session::Session;
 use crate::url::Target;
 use fencelock_core::{
-    Acquire, Admin, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion, Clock,
-    Completion, CompletionRead, Completions, ConnectError, Downgrade, Event, Eviction, Expiry, Fault, Foreign,
-    HolderId, HolderInfo, Holding, Intent, Invalid, Key, Listener, Mode, ModeChanges, Occupant, Occupied, Release,
-    Renew, Renewal, Resize, Sent, Unknown, WriteCompletion,
+    Acquire, Backend, BootClock, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion, Clock, Completion,
+    CompletionRead, ConnectError, Downgrade, Event, Eviction, Expiry, Fault, Foreign, HolderId, HolderInfo, Holding,
+    Intent, Invalid, Key, Listener, Mode, Occupant, Occupied, Release, Renew, Renewal, Reply, Request, Resize, Sent,
+    Unknown, WriteCompletion,
 };
 use futures_util::future::join;
+use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::time::Instant;
@@ -238,7 +240,7 @@ impl Postgres {
         let row = link.call(Lane::Key(&seen.key), Call::Evict, &evict).await?;
         self.tell_all(&seen.key, &row).await?;
         if !link.read(answers::get::<bool>(&row, 0))? {
-            return Ok(Eviction::Changed(self.inspect(&seen.key).await?.map(Box::new)));
+            return Ok(Eviction::Changed(self.look(&seen.key).await?.map(Box::new)));
         }
         link.hub.listeners.send(&Event::Changed { key: seen.key.clone() });
         Ok(Eviction::Evicted)
@@ -261,6 +263,7 @@ impl Backend for Postgres {
         (capabilities.expires, capabilities.queues, capabilities.portable) = (true, true, true);
         (capabilities.cross_process, capabilities.evicts) = (true, true);
         (capabilities.modes.shared, capabilities.modes.permits) = (true, true);
+        (capabilities.lists, capabilities.completions, capabilities.mode_changes) = (true, true, true);
         capabilities.longest_ttl = self.link.target.longest_ttl();
         capabilities
     }
@@ -273,109 +276,86 @@ impl Backend for Postgres {
         self.link.hub.listeners.add(&listener);
     }
 
-    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply> {
-        Box::pin(self.claim(claim))
-    }
-
-    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {
-        Box::pin(async move {
-            let answers = self.renew_each(renewals).await;
-            answers.unwrap_or_else(|cause| renewals.iter().map(|_| Err(cause.clone())).collect())
-        })
-    }
-
-    fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
-        Box::pin(self.give_up(key, holder))
-    }
-
-    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
-        Box::pin(async move { Ok(self.list_of(Some(key)).await?.pop()) })
+    fn call<'a>(&'a self, request: Request<'a>) -> BoxFuture<'a, Reply> {
+        match request {
+            Request::Claim(claim, _) => Reply::of(|| self.claim(claim)),
+            Request::Renew(renewals) => Reply::of(|| self.renew_each(renewals)),
+            Request::Release(key, holder) => Reply::of(|| self.give_up(key, holder)),
+            Request::Inspect(key) => Reply::of(|| self.look(key)),
+            Request::Downgrade(hold, _) => Reply::of(|| self.share(hold)),
+            Request::Resize(key, limit) => Reply::of(move || self.set_limit(key, limit)),
+            Request::List => Reply::of(|| self.list_of(None)),
+            Request::Evict(seen) => Reply::of(|| self.end_holds(seen)),
+            Request::TryOut(key) => Reply::of(move || try_out(self, key)),
+            Request::Diagnose => Reply::of(|| diagnose(self)),
+            Request::ReadCompletion(key) => Reply::of(|| self.read_done(key)),
+            Request::WriteCompletion(key, holder, done) => Reply::of(|| self.write_done(key, holder, done)),
+            Request::ConfirmCompletion(..) => Box::pin(ready(Reply::Done(()))),
+            Request::ClearCompletion(key, seen) => Reply::of(|| self.clear_done(key, seen)),
+            _ => Box::pin(ready(request.unsupported(self.name()))),
+        }
     }
 
     fn reconnected(&self) -> Option<Arc<dyn Backend>> {
         Some(Arc::new(Self::at(self.link.target.clone()).ok()?))
     }
-
-    fn admin(&self) -> Option<&dyn Admin> {
-        Some(self)
-    }
-
-    fn completions(&self) -> Option<&dyn Completions> {
-        Some(self)
-    }
-
-    fn mode_changes(&self) -> Option<&dyn ModeChanges> {
-        Some(self)
-    }
 }
 
-impl ModeChanges for Postgres {
-    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
-        Box::pin(async move {
-            let (key, id) = (&renewal.key, renewal.holder.to_bytes());
-            let downgrade = params![TEXT key.as_str(), BYTEA &id[..], INT8 calls::micros(renewal.ttl.get())];
-            let row = self.link.call(Lane::Key(key), Call::Downgrade, &downgrade).await?;
-            self.tell_all(key, &row).await?;
-            Ok(match self.link.read(answers::downgraded(&row))? {
-                Some(token) => Downgrade::Downgraded { token },
-                None => match self.inspect(key).await? {
-                    Some(holding) => Downgrade::TakenBy(holding.holders.map(|hold| hold.occupant)),
-                    None => Downgrade::Absent,
-                },
-            })
+/// Requests of one statement each.
+impl Postgres {
+    async fn look(&self, key: &Key) -> Result<Option<Holding>, Unknown> {
+        Ok(self.list_of(Some(key)).await?.pop())
+    }
+
+    async fn share(&self, renewal: &Renewal) -> Result<Downgrade, Unknown> {
+        let (key, id) = (&renewal.key, renewal.holder.to_bytes());
+        let downgrade = params![TEXT key.as_str(), BYTEA &id[..], INT8 calls::micros(renewal.ttl.get())];
+        let row = self.link.call(Lane::Key(key), Call::Downgrade, &downgrade).await?;
+        self.tell_all(key, &row).await?;
+        Ok(match self.link.read(answers::downgraded(&row))? {
+            Some(token) => Downgrade::Downgraded { token },
+            None => match self.look(key).await? {
+                Some(holding) => Downgrade::TakenBy(holding.holders.map(|hold| hold.occupant)),
+                None => Downgrade::Absent,
+            },
         })
     }
 
-    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
-        Box::pin(async move {
-            Resize::check(&self.name(), limit)?;
-            let resize = params![TEXT key.as_str(), INT4 calls::signed(limit)];
-            let row = self.link.call(Lane::Key(key), Call::Resize, &resize).await?;
-            self.tell_all(key, &row).await?;
-            if let Some(resized) = self.link.read(answers::resized(&row, limit))? {
-                return Ok(Resize::Resized(resized));
+    async fn set_limit(&self, key: &Key, limit: u32) -> Result<Resize, Unknown> {
+        Resize::check(&self.name(), limit)?;
+        let resize = params![TEXT key.as_str(), INT4 calls::signed(limit)];
+        let row = self.link.call(Lane::Key(key), Call::Resize, &resize).await?;
+        self.tell_all(key, &row).await?;
+        if let Some(resized) = self.link.read(answers::resized(&row, limit))? {
+            return Ok(Resize::Resized(resized));
+        }
+        Ok(match self.look(key).await? {
+            Some(holding) => {
+                let mode = holding.first().mode;
+                Resize::OtherMode { mode, holders: holding.holders.map(|hold| hold.occupant) }
             }
-            Ok(match self.inspect(key).await? {
-                Some(holding) => {
-                    let mode = holding.first().mode;
-                    Resize::OtherMode { mode, holders: holding.holders.map(|hold| hold.occupant) }
-                }
-                None => Resize::Free,
-            })
-        })
-    }
-}
-
-impl Completions for Postgres {
-    fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
-        Box::pin(async move {
-            let row = self.link.call(Lane::Key(key), Call::ReadCompletion, &params![TEXT key.as_str()]).await?;
-            self.link.read(answers::completion(&row))
+            None => Resize::Free,
         })
     }
 
-    fn write_completion<'a>(
-        &'a self,
-        key: &'a Key,
-        holder: &'a HolderId,
-        completion: &'a Completion,
-    ) -> Answer<'a, WriteCompletion> {
+    async fn read_done(&self, key: &Key) -> Result<CompletionRead, Unknown> {
+        let row = self.link.call(Lane::Key(key), Call::ReadCompletion, &params![TEXT key.as_str()]).await?;
+        self.link.read(answers::completion(&row))
+    }
+
+    async fn write_done(&self, key: &Key, holder: &HolderId, done: &Completion) -> Result<WriteCompletion, Unknown> {
         let signed = |micros: u64| i64::try_from(micros).unwrap_or(i64::MAX);
-        Box::pin(async move {
-            let (id, until, token) = (holder.to_bytes(), signed(completion.until_micros), i64::from(completion.token));
-            let (granted, owner) = (signed(completion.granted_micros), completion.owner.as_str());
-            let write = params![TEXT key.as_str(), BYTEA &id[..], INT8 until, INT8 token, INT8 granted, TEXT owner];
-            let row = self.link.call(Lane::Key(key), Call::WriteCompletion, &write).await?;
-            let is_written = self.link.read(answers::get(&row, 0))?;
-            Ok(if is_written { WriteCompletion::Written } else { WriteCompletion::NotHeld })
-        })
+        let (id, until, token) = (holder.to_bytes(), signed(done.until_micros), i64::from(done.token));
+        let (granted, owner) = (signed(done.granted_micros), done.owner.as_str());
+        let write = params![TEXT key.as_str(), BYTEA &id[..], INT8 until, INT8 token, INT8 granted, TEXT owner];
+        let row = self.link.call(Lane::Key(key), Call::WriteCompletion, &write).await?;
+        let is_written = self.link.read(answers::get(&row, 0))?;
+        Ok(if is_written { WriteCompletion::Written } else { WriteCompletion::NotHeld })
     }
 
-    fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
-        Box::pin(async move {
-            let clear = params![TEXT key.as_str(), INT8 i64::from(seen.token)];
-            let row = self.link.call(Lane::Key(key), Call::ClearCompletion, &clear).await?;
-            self.link.read(answers::cleared(&row))
-        })
+    async fn clear_done(&self, key: &Key, seen: &Completion) -> Result<ClearCompletion, Unknown> {
+        let clear = params![TEXT key.as_str(), INT8 i64::from(seen.token)];
+        let row = self.link.call(Lane::Key(key), Call::ClearCompletion, &clear).await?;
+        self.link.read(answers::cleared(&row))
     }
 }

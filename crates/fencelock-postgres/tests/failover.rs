@@ -3,7 +3,7 @@
 mod common;
 
 use common::{SOON, fault, granted};
-use fencelock_core::{Acquire, Admin, Backend, Change, Claim, Fault, Intent, Level, Release, Renew, Renewal, Scheme};
+use fencelock_core::{Acquire, Backend, Change, Claim, Fault, Intent, Level, Release, Renew, Renewal, Scheme};
 use fencelock_postgres::{Postgres, PostgresScheme};
 use fencelock_testkit::{PgBouncer, PostgresServer, Proxy, claim, postgres_or_skip};
 use std::time::Duration;

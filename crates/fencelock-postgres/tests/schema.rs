@@ -4,8 +4,7 @@ mod common;
 
 use common::{LONG, SOON, fault, granted, open, url};
 use fencelock_core::{
-    Acquire, Admin, Backend, Claim, Completion, Completions, Fault, Intent, Level, Mode, ModeChanges, Owner, Release,
-    Renew, Renewal, Scheme,
+    Acquire, Backend, Claim, Completion, Fault, Intent, Level, Mode, Owner, Release, Renew, Renewal, Scheme,
 };
 use fencelock_postgres::{Postgres, PostgresScheme};
 use fencelock_testkit::{PgBouncer, PostgresServer, claim, postgres_or_skip, say_skipped};

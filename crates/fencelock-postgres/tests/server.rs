@@ -5,8 +5,7 @@ mod common;
 use common::{LONG, SOON, fault, granted, open, token, url, with_schema};
 use fencelock_conformance::EventRecorder;
 use fencelock_core::{
-    Acquire, Admin, Backend, Claim, Completions, Event, Fault, Intent, Key, Level, Mode, Release, Renew, Renewal,
-    Scheme, Unknown,
+    Acquire, Backend, Claim, Event, Fault, Intent, Key, Level, Mode, Release, Renew, Renewal, Scheme, Unknown,
 };
 use fencelock_postgres::{Postgres, PostgresScheme};
 use fencelock_testkit::{

@@ -8,7 +8,7 @@
 //! | [`Quorum`] | `redlock://`, `redlock+tls://` | the lease's TTL | the first claim after a release |
 //!
 //! [`RedisScheme`], [`ClusterScheme`] and [`QuorumScheme`] implement these URLs. `fencelock` includes them with its feature
-//! `redis`, or `redis-plain` without TLS, which is the feature `tls` here. The nodes of a [`Quorum`] may be of any kind: see [`fencelock_core::QuorumNode`].
+//! `redis`, or `redis-plain` without TLS, which is the feature `tls` here. The nodes of a [`Quorum`] may be of any kind: see [`fencelock_core::Capabilities`].
 //!
 //! Each directory is a room: `scripts` knows what is sent and stored, `connection` sends it to one server, and `server` is the backend
 //! of one. `sentinel`, `cluster` and `quorum` are made of servers, `url` is what names them, `tls` is what needs TLS, and `doctor` compares what works there.

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "the lint spares only the bodies of tests")]
 
 use fencelock::backends::Redis;
-use fencelock_core::{Admin, Backend, Claim, Holder, HolderId, Intent, Key, Owner, Renewal, Ttl};
+use fencelock_core::{Backend, Claim, Holder, HolderId, Intent, Key, Owner, Renewal, Ttl};
 use fencelock_testkit::ScriptedServer;
 use std::panic;
 use std::sync::Arc;

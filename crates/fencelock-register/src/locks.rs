@@ -4,13 +4,13 @@ use fencelock_core::register::{
     RenewHold, Settings, StoreClock, WriteDone,
 };
 use fencelock_core::{
-    Acquire, Admin, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply,
-    ClearCompletion, Clock, Completion, CompletionRead, Completions, Event, Eviction, Fault, Finding, HolderId,
-    Holding, Intent, Key, Listener, Listeners, Moment, Release, Renew, Renewal, RetryPlan, Sent, ServerReport, Trial,
-    Tried, Unknown, WriteCompletion, hash_slot,
+    Acquire, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply, Clock, Event,
+    Eviction, Fault, Finding, HolderId, Holding, Intent, Key, Listener, Listeners, Moment, Renew, Renewal, Reply,
+    Request, RetryPlan, Sent, ServerReport, Trial, Tried, Unknown, hash_slot,
 };
 use futures_util::{StreamExt, stream};
 use std::collections::HashMap;
+use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -191,6 +191,7 @@ impl Backend for RegisterLocks {
         let mut facts = Capabilities::default();
         (facts.expires, facts.cross_process, facts.portable) = (true, true, true);
         (facts.evicts, facts.fresh_holders, facts.polls) = (true, true, self.polls);
+        (facts.lists, facts.completions) = (true, true);
         (facts.shortest_ttl, facts.advised_ttl) = self.ttls.unzip();
         facts.modes.because = ", because holders that write to one record get in each other's way";
         facts
@@ -206,129 +207,101 @@ impl Backend for RegisterLocks {
         self.listeners.add(&listener);
     }
 
-    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply> {
-        Box::pin(async move {
-            let mut sent = Sent::AtOnce;
-            let answer = self.run_from(&claim.key, ClaimKey(claim.clone()), &mut sent).await;
-            if claim.queueing.intent != Intent::Try && matches!(answer, Ok(Acquire::Busy(_))) {
-                self.wake(&claim.key);
+    fn call<'a>(&'a self, request: Request<'a>) -> BoxFuture<'a, Reply> {
+        match request {
+            Request::Claim(claim, _) => Reply::of(|| self.claim(claim)),
+            Request::Renew(renewals) => Reply::of(move || self.renew_each(renewals)),
+            Request::Release(key, holder) => Reply::of(|| self.run(key, ReleaseKey(*holder))),
+            Request::Inspect(key) => Reply::of(|| self.run(key, InspectKey)),
+            Request::Watch(key) => Box::pin(async { self.register.watch(key).into() }),
+            Request::List => Reply::of(|| self.list_all()),
+            Request::Evict(seen) => Reply::of(|| self.end_holds(seen)),
+            Request::TryOut(key) => Reply::of(move || self.try_lock(key)),
+            Request::Diagnose => Reply::of(|| self.report()),
+            Request::ReadCompletion(key) => Reply::of(|| self.run(key, ReadDone)),
+            Request::WriteCompletion(key, holder, done) => {
+                Reply::of(|| self.run(key, WriteDone(*holder, done.clone())))
             }
-            match answer {
-                // Only reads were sent.
-                Err(cause) if self.is_idle(&claim.key) => ClaimReply::not_sent(cause),
-                answer => ClaimReply { sent, answer },
-            }
-        })
-    }
-
-    fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
-        Box::pin(async move { self.register.watch(key) })
-    }
-
-    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {
-        // Whoever holds a key for longer than to its first renewal is told if another program takes it.
-        let renew = move |renewal: &'a Renewal| async move {
-            self.wake(&renewal.key);
-            self.run(&renewal.key, RenewHold(renewal.clone())).await
-        };
-        Box::pin(stream::iter(renewals.iter().map(renew)).buffered(Self::AT_ONCE).collect())
+            Request::ConfirmCompletion(..) => Box::pin(ready(Reply::Done(()))),
+            Request::ClearCompletion(key, seen) => Reply::of(|| self.run(key, ClearDone(seen.clone()))),
+            _ => Box::pin(ready(request.unsupported(self.name()))),
+        }
     }
 
     /// A slow renewal delays those of few other keys.
     fn renewal_group(&self, key: &Key) -> u32 {
         u32::from(hash_slot(key.as_str())) % 16
     }
-
-    fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
-        Box::pin(self.run(key, ReleaseKey(*holder)))
-    }
-
-    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
-        Box::pin(self.run(key, InspectKey))
-    }
-
-    fn admin(&self) -> Option<&dyn Admin> {
-        Some(self)
-    }
-
-    fn completions(&self) -> Option<&dyn Completions> {
-        Some(self)
-    }
 }
 
-impl Admin for RegisterLocks {
-    fn list(&self) -> Answer<'_, Vec<Holding>> {
-        Box::pin(async move {
-            let keys = self.register.list().await?;
-            let inspect = |key: Key| async move {
-                match self.run(&key, InspectKey).await {
-                    // It hides no other.
-                    Err(why) if why.nodes().iter().all(|node| node.fault == Fault::Unsupported) => {
-                        Ok(Some(Holding::unread(key, &why)))
-                    }
-                    answer => answer,
+impl RegisterLocks {
+    async fn claim(&self, claim: &Claim) -> ClaimReply {
+        let mut sent = Sent::AtOnce;
+        let answer = self.run_from(&claim.key, ClaimKey(claim.clone()), &mut sent).await;
+        if claim.queueing.intent != Intent::Try && matches!(answer, Ok(Acquire::Busy(_))) {
+            self.wake(&claim.key);
+        }
+        match answer {
+            // Only reads were sent.
+            Err(cause) if self.is_idle(&claim.key) => ClaimReply::not_sent(cause),
+            answer => ClaimReply { sent, answer },
+        }
+    }
+
+    /// Whoever holds a key for longer than to its first renewal is told if another program takes it.
+    async fn renew_each(&self, renewals: &[Renewal]) -> Vec<Result<Renew, Unknown>> {
+        let renew = async |renewal: Renewal| {
+            self.wake(&renewal.key);
+            self.run(&renewal.key.clone(), RenewHold(renewal)).await
+        };
+        stream::iter(renewals.iter().cloned().map(renew)).buffered(Self::AT_ONCE).collect().await
+    }
+
+    async fn list_all(&self) -> Result<Vec<Holding>, Unknown> {
+        let keys = self.register.list().await?;
+        let inspect = |key: Key| async move {
+            match self.run(&key, InspectKey).await {
+                // It hides no other.
+                Err(why) if why.nodes().iter().all(|node| node.fault == Fault::Unsupported) => {
+                    Ok(Some(Holding::unread(key, &why)))
                 }
-            };
-            let found: Vec<_> = stream::iter(keys.into_iter().map(inspect)).buffered(Self::AT_ONCE).collect().await;
-            found.into_iter().filter_map(Result::transpose).collect()
-        })
-    }
-
-    fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
-        Box::pin(async move {
-            let eviction = self.run(&seen.key, EvictHold(seen.clone())).await?;
-            if eviction == Eviction::Evicted {
-                self.listeners.send(&Event::Changed { key: seen.key.clone() });
+                answer => answer,
             }
-            Ok(eviction)
-        })
+        };
+        let found: Vec<_> = stream::iter(keys.into_iter().map(inspect)).buffered(Self::AT_ONCE).collect().await;
+        found.into_iter().filter_map(Result::transpose).collect()
     }
 
-    /// A lock, and what the store promises.
-    fn try_out<'a>(&'a self, named: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
-        Box::pin(async move {
-            let own = self.register.trial_key();
-            let Some((key, ids)) = Trial::names(getrandom::fill, named.or(own.as_ref()), "") else {
-                return vec![Finding::not_tried("the operating system returned no random numbers", "")];
-            };
-            let clean = || -> BoxFuture<'_, bool> { Box::pin(self.clean(&key, ids)) };
-            let tried = Trial::new(self, &key, ids).run(&clean).await;
-            let mut findings = vec![tried.finding(Tried::advice)];
-            if !tried.is_occupied && named.is_none() {
-                self.register.forget(&key).await;
-            }
-            findings.extend(self.register.try_out().await);
-            findings
-        })
+    async fn end_holds(&self, seen: &Holding) -> Result<Eviction, Unknown> {
+        let eviction = self.run(&seen.key, EvictHold(seen.clone())).await?;
+        if eviction == Eviction::Evicted {
+            self.listeners.send(&Event::Changed { key: seen.key.clone() });
+        }
+        Ok(eviction)
     }
 
-    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
-        Box::pin(async move {
-            if let Err(cause) = self.check().await {
-                return BackendReport::unreachable(self.name(), cause.to_string(), "correct what it names");
-            }
-            let mut report = BackendReport::of_server(ServerReport::new(self.name()));
-            report.findings = vec![Finding::fine("connection", format!("{} answers", self.name()))];
-            report
-        })
-    }
-}
-
-impl Completions for RegisterLocks {
-    fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
-        Box::pin(self.run(key, ReadDone))
-    }
-
-    fn write_completion<'a>(
-        &'a self,
-        key: &'a Key,
-        holder: &'a HolderId,
-        completion: &'a Completion,
-    ) -> Answer<'a, WriteCompletion> {
-        Box::pin(self.run(key, WriteDone(*holder, completion.clone())))
+    /// Tries a lock, and what the store promises.
+    async fn try_lock(&self, named: Option<&Key>) -> Vec<Finding> {
+        let own = self.register.trial_key();
+        let Some((key, ids)) = Trial::names(getrandom::fill, named.or(own.as_ref()), "") else {
+            return vec![Finding::not_tried("the operating system returned no random numbers", "")];
+        };
+        let clean = || -> BoxFuture<'_, bool> { Box::pin(self.clean(&key, ids)) };
+        let tried = Trial::new(self, &key, ids).run(&clean).await;
+        let mut findings = vec![tried.finding(Tried::advice)];
+        if !tried.is_occupied && named.is_none() {
+            self.register.forget(&key).await;
+        }
+        findings.extend(self.register.try_out().await);
+        findings
     }
 
-    fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
-        Box::pin(self.run(key, ClearDone(seen.clone())))
+    async fn report(&self) -> BackendReport {
+        if let Err(cause) = self.check().await {
+            return BackendReport::unreachable(self.name(), cause.to_string(), "correct what it names");
+        }
+        let mut report = BackendReport::of_server(ServerReport::new(self.name()));
+        report.findings = vec![Finding::fine("connection", format!("{} answers", self.name()))];
+        report
     }
 }

@@ -145,7 +145,7 @@ impl Client {
 
     /// Whether the backend stores what [`Client::once`] needs.
     pub fn stores_completions(&self) -> bool {
-        self.inner.backend.completions().is_some()
+        self.capabilities().completions
     }
 
     /// Returns the holders of `key`; `None` if it is free. The answer may be out of date when it arrives. It is the view of

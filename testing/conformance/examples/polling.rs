@@ -4,9 +4,9 @@
 
 use fencelock_conformance::{Fixture, FixtureFactory, run};
 use fencelock_core::{
-    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, ClaimReply, Clock, Expiry, Fault, FencingToken, Holder,
-    HolderId, HolderInfo, Holders, Holding, Key, Listener, ManualClock, Moment, Occupant, Occupied, Release, Renew,
-    Renewal, RetryPlan, Unknown, next_block,
+    Acquire, Backend, BoxFuture, Capabilities, Claim, Clock, Expiry, Fault, FencingToken, Holder, HolderId, HolderInfo,
+    Holders, Holding, Key, Listener, ManualClock, Moment, Occupant, Occupied, Release, Renew, Renewal, Reply, Request,
+    RetryPlan, Unknown, next_block,
 };
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -34,6 +34,11 @@ impl Hold {
 
     fn holders(&self) -> Holders {
         Holders::one(Occupant::Holder(self.holder.clone()))
+    }
+
+    fn shown(&self, key: &Key, now: Moment) -> Holding {
+        let info = HolderInfo::new(Occupant::Holder(self.holder.clone()), self.expiry(now));
+        Holding::new(key.clone(), info.with_fence(Some(self.token)))
     }
 }
 
@@ -98,28 +103,26 @@ impl Backend for Polling {
 
     fn listen(&self, _: Arc<dyn Listener>) {}
 
-    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply> {
-        Box::pin(async move { self.step(&claim.key, |row, now| self.claim(claim, row, now)).into() })
+    fn call<'a>(&'a self, request: Request<'a>) -> BoxFuture<'a, Reply> {
+        Box::pin(async move {
+            match request {
+                Request::Claim(claim, _) => self.step(&claim.key, |row, now| self.claim(claim, row, now)).into(),
+                Request::Renew(renewals) => {
+                    let renew = |renewal| Ok(self.renew_one(renewal));
+                    renewals.iter().map(renew).collect::<Vec<_>>().into()
+                }
+                Request::Release(key, holder) => self.step(key, |row, _| release(row, *holder)).into(),
+                Request::Inspect(key) => self.step(key, |row, now| Some(row.hold.as_ref()?.shown(key, now))).into(),
+                _ => request.unsupported(self.name()),
+            }
+        })
     }
+}
 
-    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {
-        Box::pin(async { renewals.iter().map(|renewal| Ok(self.renew_one(renewal))).collect() })
-    }
-
-    fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
-        let release = |row: &mut Row, _: Moment| match row.hold.take_if(|hold| hold.holder.id == *holder) {
-            Some(_) => Release::Released,
-            None => row.hold.as_ref().map_or(Release::Absent, |hold| Release::TakenBy(hold.holders())),
-        };
-        Box::pin(async move { Ok(self.step(key, release)) })
-    }
-
-    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
-        let described = |hold: &Hold, now| {
-            let info = HolderInfo::new(Occupant::Holder(hold.holder.clone()), hold.expiry(now));
-            Holding::new(key.clone(), info.with_fence(Some(hold.token)))
-        };
-        Box::pin(async move { Ok(self.step(key, |row, now| row.hold.as_ref().map(|hold| described(hold, now)))) })
+fn release(row: &mut Row, holder: HolderId) -> Release {
+    match row.hold.take_if(|hold| hold.holder.id == holder) {
+        Some(_) => Release::Released,
+        None => row.hold.as_ref().map_or(Release::Absent, |hold| Release::TakenBy(hold.holders())),
     }
 }
 

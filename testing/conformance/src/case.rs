@@ -69,7 +69,7 @@ pub(crate) enum Need {
     Queues,
     /// Another process can continue a hold with the holder id alone.
     Portable,
-    /// The backend has [`fencelock_core::Admin`].
+    /// The backend lists its locks.
     Admin,
     /// The hold of another client can be evicted.
     Evicts,
@@ -87,7 +87,7 @@ pub(crate) enum Need {
     Shared,
     /// The backend has no shared locks.
     LacksShared,
-    /// The backend has [`fencelock_core::ModeChanges`].
+    /// The backend changes the mode of a hold.
     ModeChanges,
     /// The backend has semaphores.
     Permits,
@@ -103,22 +103,19 @@ impl Need {
             Self::Endless => (!capabilities.expires, "locks expire here"),
             Self::Queues => (capabilities.queues, "waiters do not form a queue here"),
             Self::Portable => (capabilities.portable, "a hold cannot be passed to another process here"),
-            Self::Admin => (backend.admin().is_some(), "locks are not listed here"),
+            Self::Admin => (capabilities.lists, "locks are not listed here"),
             Self::Evicts => (capabilities.evicts, "the hold of another client cannot be evicted here"),
             Self::NeverEvicts => (!capabilities.evicts, "the hold of another client can be evicted here"),
-            Self::Node => match fixture.node() {
-                Ok(_) => (true, ""),
-                Err(why) => (false, why),
-            },
-            Self::Completions => (backend.completions().is_some(), "completions are not stored here"),
-            Self::LacksCompletions => (backend.completions().is_none(), "completions are stored here"),
+            Self::Node => (capabilities.node, "this backend cannot be a node of a quorum"),
+            Self::Completions => (capabilities.completions, "completions are not stored here"),
+            Self::LacksCompletions => (!capabilities.completions, "completions are stored here"),
             Self::AllNodesAnswer => match fixture.all_nodes_answer() {
                 Ok(()) => (true, ""),
                 Err(why) => (false, why),
             },
             Self::Shared => (capabilities.modes.shared, "this backend has no shared locks"),
             Self::LacksShared => (!capabilities.modes.shared, "this backend has shared locks"),
-            Self::ModeChanges => (backend.mode_changes().is_some(), "holds change no mode here"),
+            Self::ModeChanges => (capabilities.mode_changes, "holds change no mode here"),
             Self::Permits => (capabilities.modes.permits, "this backend has no semaphores"),
             Self::Foreign => match fixture.foreign() {
                 Ok(_) => (true, ""),

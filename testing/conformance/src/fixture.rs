@@ -1,4 +1,4 @@
-use fencelock_core::{Backend, BoxFuture, Key, QuorumNode};
+use fencelock_core::{Backend, BoxFuture, Key};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,11 +28,6 @@ pub trait Fixture: Send + Sync {
     /// The longest time that a waiter which does not poll keeps its position in the queue.
     fn waiter_life(&self) -> Duration {
         Duration::from_secs(3)
-    }
-
-    /// A new client of the same locks, as a node of a quorum; or the reason why this backend cannot be one.
-    fn node(&self) -> Result<BoxFuture<'_, Arc<dyn QuorumNode>>, &'static str> {
-        Err("this backend cannot be a node of a quorum")
     }
 
     /// Whether all parts of the backend answer; or which does not. A quorum grants without some nodes, but clears a completion

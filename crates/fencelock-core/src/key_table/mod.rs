@@ -5,7 +5,7 @@ mod key_step;
 #[cfg(test)]
 mod tests;
 
-use crate::{Clock, Event, Holding, Key, Moment};
+use crate::{Clock, Event, Holding, Key, Moment, Reply, Request};
 use key_step::KeyState;
 pub use key_step::KeyStep;
 use std::collections::{HashMap, VecDeque};
@@ -79,6 +79,42 @@ impl KeyTable {
     #[must_use]
     pub fn with_leases(self) -> Self {
         Self { leases: true, ..self }
+    }
+
+    /// Answers a request in one step for each key. It may add events.
+    pub fn answer(&mut self, request: Request<'_>, at: ClockReading) -> Reply {
+        let Some(key) = request.key() else {
+            return match request {
+                Request::Renew(renewals) => {
+                    let renewed = renewals.iter().map(|one| Ok(self.step(&one.key, at, |key| key.renew(one))));
+                    renewed.collect::<Vec<_>>().into()
+                }
+                Request::List => self.list(at.now).into(),
+                _ => request.unsupported(&*self.backend),
+            };
+        };
+        self.step(key, at, |key| match request {
+            Request::Claim(claim, proposal) => key.claim(claim, proposal).into(),
+            Request::Release(_, holder) => key.release(holder).into(),
+            Request::Inspect(_) => key.inspect().into(),
+            Request::Watch(_) => {
+                key.watch();
+                Reply::Done(())
+            }
+            Request::Downgrade(hold, proposal) => key.downgrade(hold, proposal).into(),
+            Request::Resize(_, limit) => key.resize(limit).into(),
+            Request::Raise(_, holder, to) => key.raise(holder, to).into(),
+            Request::Evict(seen) => key.evict(seen).into(),
+            Request::ReadCompletion(_) => key.read_completion().into(),
+            Request::WriteCompletion(_, holder, done) => key.write_completion(holder, done).into(),
+            Request::ConfirmCompletion(..) => Reply::Done(()),
+            Request::ClearCompletion(_, seen) => key.clear_completion(seen).into(),
+            Request::RestoreCompletion(_, seen) => {
+                key.restore_completion(seen);
+                Reply::Done(())
+            }
+            _ => request.unsupported(key.backend),
+        })
     }
 
     /// Runs one atomic step on a key, like a script on a server, after the holds that are over have ended. It may add events.

@@ -4,22 +4,11 @@
 //! the lock, by the clock of the backend. [`judge`] decides whether it lies in the [`Window`] of a caller.
 
 mod completion;
-mod completions;
 mod judge;
 mod utc;
 mod window;
 
 pub use completion::{ClearCompletion, Completion, CompletionRead, WriteCompletion};
-pub use completions::Completions;
 pub use judge::{CountedSuccess, Doubt, Judgement, judge};
 pub use utc::Utc;
 pub use window::{Runs, Window};
-
-use crate::{Fault, Key, Unknown};
-
-/// The refusal of a backend that stores no completions. Nothing was sent.
-pub fn unsupported(backend: impl Into<String>, key: &Key) -> Unknown {
-    let detail =
-        format!("it does not store completions, and {key} needs one to run once per window: use another backend");
-    Unknown::new(backend, Fault::Unsupported, detail)
-}

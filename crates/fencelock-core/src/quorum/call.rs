@@ -44,7 +44,7 @@ pub trait Call {
 pub enum NodeRequest {
     /// The claim. It proposes the same tokens to every node.
     Claim,
-    /// [`super::QuorumNode::raise`] to this token.
+    /// [`Request::Raise`](crate::Request::Raise) to this token.
     Raise(FencingToken),
     /// The batch of renewals.
     Renew,

@@ -32,14 +32,14 @@ pub(crate) mod view;
 use crate::server::raw::Server;
 use crate::server::{Redis, capabilities};
 use fencelock_core::{
-    Admin, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion, Completion,
-    CompletionRead, Completions, ConnectError, CountedSuccess, Downgrade, Eviction, Finding, HolderId, Holding, Intent,
-    Invalid, Key, Listener, ModeChanges, Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
+    Backend, BoxFuture, Capabilities, Claim, ClaimReply, ConnectError, Intent, Invalid, Key, Listener, Reply, Request,
+    Unknown,
 };
 use map::not_a_cluster;
 use nodes::Nodes;
 use routing::Refresh;
 pub use scheme::ClusterScheme;
+use std::future::ready;
 use std::sync::Arc;
 use suspects::Suspects;
 use url::ClusterUrl;
@@ -107,6 +107,19 @@ impl Cluster {
         Err(Invalid::new(format!("no node of {} lists the others: {last}", url.name)))
     }
 
+    async fn claim(&self, claim: &Claim) -> ClaimReply {
+        // A node that redirects a claim has not executed it, so the last node decides when it was sent.
+        let request = move |node: Arc<Redis>| async move {
+            let reply = node.claim(claim, None).await;
+            (reply.sent, reply.answer)
+        };
+        let (sent, answer) = self.send_to_owner(&claim.key, request).await;
+        if claim.queueing.intent != Intent::Try && answer.as_ref().is_err_and(Unknown::is_moved) {
+            self.keep_position(claim).await;
+        }
+        ClaimReply { sent, answer }
+    }
+
     /// A poll keeps a waiter alive, even while its slot is moved and no lock can be granted.
     async fn keep_position(&self, claim: &Claim) {
         let slot = self.slot(&claim.key);
@@ -133,27 +146,18 @@ impl Backend for Cluster {
         self.nodes.listeners.add(&listener);
     }
 
-    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply> {
-        Box::pin(async move {
-            // A node that redirects a claim has not executed it, so the last node decides when it was sent.
-            let request = move |node: Arc<Redis>| async move {
-                let reply = node.claim(claim, None).await;
-                (reply.sent, reply.answer)
-            };
-            let (sent, answer) = self.send_to_owner(&claim.key, request).await;
-            if claim.queueing.intent != Intent::Try && answer.as_ref().is_err_and(Unknown::is_moved) {
-                self.keep_position(claim).await;
-            }
-            ClaimReply { sent, answer }
-        })
-    }
-
-    fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
-        Box::pin(self.at_owner(key, move |node| async move { node.watch(key).await }))
-    }
-
-    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {
-        Box::pin(self.renew_all(renewals))
+    fn call<'a>(&'a self, request: Request<'a>) -> BoxFuture<'a, Reply> {
+        match request {
+            Request::Claim(claim, _) => Reply::of(|| self.claim(claim)),
+            Request::Renew(renewals) => Reply::of(|| self.renew_all(renewals)),
+            Request::List => Reply::of(|| list::list_all(self)),
+            Request::TryOut(key) => Reply::of(move || doctor::try_nodes(self, key)),
+            Request::Diagnose => Reply::of(|| doctor::report(self)),
+            _ => match request.key() {
+                Some(key) => Reply::of(move || self.at_owner(key, request)),
+                None => Box::pin(ready(request.unsupported(self.name()))),
+            },
+        }
     }
 
     fn renewal_group(&self, key: &Key) -> u32 {
@@ -165,79 +169,8 @@ impl Backend for Cluster {
         owner.is_some_and(|node| node.link.is_tracking())
     }
 
-    fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
-        Box::pin(self.at_owner(key, move |node| async move { node.release(key, holder).await }))
-    }
-
-    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
-        Box::pin(self.at_owner(key, move |node| async move { node.inspect(key).await }))
-    }
-
     /// It uses the nodes that are known here, because the cluster may soon be unreachable.
     fn reconnected(&self) -> Option<Arc<dyn Backend>> {
         Some(Arc::new(Self::with_view(self.url.for_releases(), Arc::new(self.view.copy()))))
-    }
-
-    fn admin(&self) -> Option<&dyn Admin> {
-        Some(self)
-    }
-
-    fn completions(&self) -> Option<&dyn Completions> {
-        Some(self)
-    }
-
-    fn mode_changes(&self) -> Option<&dyn ModeChanges> {
-        Some(self)
-    }
-}
-
-impl Admin for Cluster {
-    fn list(&self) -> Answer<'_, Vec<Holding>> {
-        Box::pin(list::list_all(self))
-    }
-
-    fn evict<'a>(&'a self, holding: &'a Holding) -> Answer<'a, Eviction> {
-        Box::pin(self.at_owner(&holding.key, move |node| async move { node.evict(holding).await }))
-    }
-
-    fn try_out<'a>(&'a self, key: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
-        Box::pin(doctor::try_nodes(self, key))
-    }
-
-    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
-        Box::pin(doctor::report(self))
-    }
-}
-
-impl Completions for Cluster {
-    fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
-        Box::pin(self.at_owner(key, move |node| async move { node.read_completion(key).await }))
-    }
-
-    fn write_completion<'a>(
-        &'a self,
-        key: &'a Key,
-        holder: &'a HolderId,
-        completion: &'a Completion,
-    ) -> Answer<'a, WriteCompletion> {
-        Box::pin(self.at_owner(key, move |node| async move { node.write_completion(key, holder, completion).await }))
-    }
-
-    fn confirm_completion<'a>(&'a self, key: &'a Key, done: &'a CountedSuccess) -> Answer<'a, ()> {
-        Box::pin(self.at_owner(key, move |node| async move { node.confirm_completion(key, done).await }))
-    }
-
-    fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
-        Box::pin(self.at_owner(key, move |node| async move { node.clear_completion(key, seen).await }))
-    }
-}
-
-impl ModeChanges for Cluster {
-    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
-        Box::pin(self.at_owner(&renewal.key, move |node| async move { node.downgrade(renewal).await }))
-    }
-
-    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
-        Box::pin(self.at_owner(key, move |node| async move { node.resize(key, limit).await }))
     }
 }

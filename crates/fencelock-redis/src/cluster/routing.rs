@@ -5,7 +5,9 @@ use super::map::{self, ClusterMap, NODES_MAX};
 use super::suspects::PendingRequest;
 use crate::server::Redis;
 use crate::url::hosts::{Address, shown};
-use fencelock_core::{Backend, BootClock, Clock, Fault, Key, Listener, Listeners, Moment, Sent, Unknown, hash_slot};
+use fencelock_core::{
+    Backend, BootClock, Clock, Fault, Key, Listener, Listeners, Moment, Reply, Request, Sent, Unknown, hash_slot,
+};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -54,17 +56,15 @@ impl Cluster {
 
     /// Sends a request to the node that serves the key. A node that does not serve it executes nothing and redirects the request
     /// to another node.
-    pub(crate) async fn at_owner<T: Send, F: Future<Output = Result<T, Unknown>> + Send>(
-        &self,
-        key: &Key,
-        request: impl Fn(Arc<Redis>) -> F + Send + Sync,
-    ) -> Result<T, Unknown> {
-        let request = &request;
+    pub(crate) async fn at_owner(&self, key: &Key, request: Request<'_>) -> Reply {
         let after_connecting = async |node: Arc<Redis>| match node.link.session().await {
-            Ok(_) => (Sent::AtOnce, request(node).await),
+            Ok(_) => match node.call(request).await {
+                Reply::Unknown(cause) => (Sent::AtOnce, Err(cause)),
+                reply => (Sent::AtOnce, Ok(reply)),
+            },
             Err(cause) => (Sent::Never, Err(cause)),
         };
-        self.send_to_owner(key, after_connecting).await.1
+        self.send_to_owner(key, after_connecting).await.1.into()
     }
 
     /// The same for a request that says itself when it was sent.

@@ -108,15 +108,11 @@ impl Quorum {
 
     /// The token that a majority of the nodes reports for this holder.
     async fn poll_nodes(&self, claim: &Claim) -> Result<Acquire, Unknown> {
-        let to_node = Arc::new(claim.clone());
-        let mut answers = self.send_to_all(
-            &claim.key,
-            |node| node.limit(claim.ttl.get() / 10),
-            |node| {
-                let claim = Arc::clone(&to_node);
-                async move { node.acquire(&claim).await.answer }
-            },
-        );
+        let limit = |node: &Node| node.limit(claim.ttl.get() / 10);
+        let mut answers = self.ask_all(&claim.key, limit, |node| {
+            let claim = claim.clone();
+            async move { node.acquire(&claim).await.answer }
+        });
         let (mut tokens, mut causes) = (Vec::new(), Vec::new());
         while let Some((_, answer)) = answers.recv().await {
             match answer {
@@ -152,7 +148,7 @@ fn claim_at(node: Arc<Node>, claim: Arc<Claim>, proposal: u64, request: NodeRequ
                 let _ = node.backend.watch(key).await;
                 NodeReply::Watch
             }
-            _ => NodeReply::Claim(node.backend.acquire_proposed(&claim, proposal).await),
+            _ => NodeReply::Claim(node.backend.acquire_proposed(&claim, proposal).await.answer),
         };
         drop(in_flight);
         reply

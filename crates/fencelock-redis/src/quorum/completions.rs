@@ -6,16 +6,12 @@ use super::inspection::faults;
 use fencelock_core::quorum::{CompletionVerdict, CompletionVotes};
 use fencelock_core::{
     ClearCompletion, Completion, CompletionRead, CountedSuccess, Fault, HolderId, Key, NodeFault, NodeVote, Outcome,
-    Span, Tally, Unknown, WriteCompletion, once,
+    Request, Span, Tally, Unknown, WriteCompletion,
 };
 
 pub(crate) async fn read_stored(quorum: &Quorum, key: &Key) -> Result<CompletionRead, Unknown> {
-    check_completions(quorum, key)?;
     quorum.enter().await?;
-    let mut answers = quorum.send_to_all(key, patience, |node| {
-        let key = key.clone();
-        async move { node.as_backend().read_completion(&key).await }
-    });
+    let mut answers = quorum.send_to_all(key, patience, Request::ReadCompletion(key));
     let (mut votes, mut causes) = (CompletionVotes::new(quorum.settings.size), Vec::new());
     while let Some((node, answer)) = answers.recv().await {
         let read = known(answer, &mut causes)?;
@@ -33,14 +29,10 @@ pub(crate) async fn read_stored(quorum: &Quorum, key: &Key) -> Result<Completion
 pub(crate) async fn write_stored(
     quorum: &Quorum,
     key: &Key,
-    holder: HolderId,
+    holder: &HolderId,
     completion: &Completion,
 ) -> Result<WriteCompletion, Unknown> {
-    check_completions(quorum, key)?;
-    let mut answers = quorum.send_to_all(key, patience, |node| {
-        let (key, completion) = (key.clone(), completion.clone());
-        async move { node.as_backend().write_completion(&key, &holder, &completion).await }
-    });
+    let mut answers = quorum.send_to_all(key, patience, Request::WriteCompletion(key, holder, completion));
     let (mut tally, mut causes) = (Tally::new(quorum.settings.size), Vec::new());
     while let Some((node, answer)) = answers.recv().await {
         let standing = match known(answer, &mut causes)? {
@@ -59,10 +51,8 @@ pub(crate) async fn write_stored(
 
 /// Writes a completion to the nodes again, until a majority has it.
 pub(crate) async fn confirm_stored(quorum: &Quorum, key: &Key, done: &CountedSuccess) -> Result<(), Unknown> {
-    let mut answers = quorum.send_to_all(key, patience, |node| {
-        let (key, completion) = (key.clone(), done.stored());
-        async move { node.restore_completion(&key, &completion).await }
-    });
+    let completion = done.stored();
+    let mut answers = quorum.send_to_all::<()>(key, patience, Request::RestoreCompletion(key, &completion));
     let (mut confirmed, mut causes) = (0, Vec::new());
     while let Some((_, answer)) = answers.recv().await {
         confirmed += usize::from(known(answer, &mut causes)?.is_some());
@@ -76,17 +66,11 @@ pub(crate) async fn confirm_stored(quorum: &Quorum, key: &Key, done: &CountedSuc
 /// Every node must answer: a later read would find a completion that is left on one node, and restore it.
 pub(crate) async fn clear_stored(quorum: &Quorum, key: &Key, seen: &Completion) -> Result<ClearCompletion, Unknown> {
     // If a node is unreachable, nothing is removed.
-    let mut answers = quorum.send_to_all(key, patience, |node| {
-        let key = key.clone();
-        async move { node.as_backend().read_completion(&key).await }
-    });
+    let mut answers = quorum.send_to_all::<CompletionRead>(key, patience, Request::ReadCompletion(key));
     while let Some((_, answer)) = answers.recv().await {
         answer?;
     }
-    let mut answers = quorum.send_to_all(key, patience, |node| {
-        let (key, seen) = (key.clone(), seen.clone());
-        async move { node.as_backend().clear_completion(&key, &seen).await }
-    });
+    let mut answers = quorum.send_to_all::<ClearCompletion>(key, patience, Request::ClearCompletion(key, seen));
     let (mut seen_by, mut causes) = (Vec::new(), Vec::new());
     while let Some((_, answer)) = answers.recv().await {
         seen_by.extend(known(answer, &mut causes)?);
@@ -109,14 +93,6 @@ fn known<T>(answer: Result<T, Unknown>, causes: &mut Vec<NodeFault>) -> Result<O
             Ok(None)
         }
     }
-}
-
-fn check_completions(quorum: &Quorum, key: &Key) -> Result<(), Unknown> {
-    if has_completions(quorum) { Ok(()) } else { Err(once::unsupported(quorum.settings.backend.clone(), key)) }
-}
-
-pub(crate) fn has_completions(quorum: &Quorum) -> bool {
-    quorum.nodes.iter().all(|node| node.backend.completions().is_some())
 }
 
 fn clocks_differ(quorum: &Quorum, apart: std::time::Duration) -> Unknown {

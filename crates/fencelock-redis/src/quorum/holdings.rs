@@ -4,7 +4,8 @@ use super::Quorum;
 use super::calls::patience;
 use super::inspection::{NodeInspections, faults};
 use fencelock_core::{
-    Backend, Eviction, HolderInfo, Holding, InspectionResult, Key, Mode, NodeFault, NodeVote, Outcome, Tally, Unknown,
+    Backend, Eviction, HolderInfo, Holding, InspectionResult, Key, Mode, NodeFault, NodeVote, Outcome, Request, Tally,
+    Unknown,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,10 +16,7 @@ const LIST_PATIENCE: Duration = Duration::from_secs(10);
 impl Quorum {
     /// Inspects one key until a majority agrees.
     pub(crate) async fn inspect_all(&self, key: &Key) -> NodeInspections {
-        let mut answers = self.send_to_all(key, patience, |node| {
-            let key = key.clone();
-            async move { node.inspect(&key).await }
-        });
+        let mut answers = self.send_to_all(key, patience, Request::Inspect(key));
         let mut inspections = NodeInspections::new(self.settings.size);
         while !inspections.is_clear() {
             let Some((node, answer)) = answers.recv().await else { break };
@@ -35,7 +33,7 @@ impl Quorum {
             tokio::spawn(async move {
                 let limit = node.limit(Duration::ZERO);
                 let patience = if node.down().is_some() { limit } else { limit.max(LIST_PATIENCE) };
-                let answer = node.with_timeout(patience, node.backend.as_backend().list()).await;
+                let answer = node.with_timeout(patience, node.backend.list()).await;
                 let _ = answers.send((number, answer));
             });
         }
@@ -76,9 +74,9 @@ impl Quorum {
     }
 
     pub(crate) async fn evict_all(&self, seen: &Holding) -> Result<Eviction, Unknown> {
-        let mut answers = self.send_to_all(&seen.key, patience, |node| {
+        let mut answers = self.ask_all(&seen.key, patience, |node| {
             let seen = seen.clone();
-            async move { evict(node.as_backend(), &seen).await }
+            async move { evict(&*node, &seen).await }
         });
         let (mut tally, mut causes) = (Tally::new(self.settings.size), Vec::new());
         let mut outcome = Outcome::Pending;

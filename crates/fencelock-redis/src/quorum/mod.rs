@@ -41,14 +41,14 @@ use crate::server::Redis;
 use crate::server::node_setup::members;
 use fencelock_core::quorum::{NodePlan, Settings, left_out};
 use fencelock_core::{
-    Admin, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion,
-    Clock, Completion, CompletionRead, Completions, ConnectError, CountedSuccess, Downgrade, Drift, Eviction, Finding,
-    HolderId, Holding, Intent, Invalid, Key, Listener, Listeners, ModeChanges, Modes, Quorum as Size, QuorumNode,
-    Release, Renew, Renewal, Sent, Unknown, WriteCompletion,
+    Backend, BootClock, BoxFuture, Capabilities, Claim, ClaimReply, Clock, ConnectError, Drift, Holding, Intent,
+    Invalid, Key, Listener, Listeners, Modes, Quorum as Size, Reply, Request, Sent, Unknown,
 };
+use futures_util::FutureExt;
 use node::{Node, SHORTEST_LIMIT};
 pub use scheme::QuorumScheme;
 use startup_check::{StartupCheck, check_nodes};
+use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -102,9 +102,9 @@ impl Quorum {
     /// longest TTL in use. [`Quorum::connect`] does this for Redis servers.
     ///
     /// # Errors
-    /// [`Invalid`] for no nodes, for more than 64, for a node that is listed twice, and if leases expire only on some
-    /// of the nodes.
-    pub fn trusting_empty(nodes: Vec<Arc<dyn QuorumNode>>) -> Result<Self, Invalid> {
+    /// [`Invalid`] for no nodes, for more than 64, for one that cannot be a node or is listed twice, and if leases expire only on
+    /// some of the nodes.
+    pub fn trusting_empty(nodes: Vec<Arc<dyn Backend>>) -> Result<Self, Invalid> {
         Self::with_clock(nodes, Arc::new(BootClock), Drift::default())
     }
 
@@ -112,9 +112,12 @@ impl Quorum {
     ///
     /// # Errors
     /// As [`Quorum::trusting_empty`].
-    pub fn with_clock(nodes: Vec<Arc<dyn QuorumNode>>, clock: Arc<dyn Clock>, drift: Drift) -> Result<Self, Invalid> {
+    pub fn with_clock(nodes: Vec<Arc<dyn Backend>>, clock: Arc<dyn Clock>, drift: Drift) -> Result<Self, Invalid> {
         let size = Size::new(nodes.len())?;
         for (number, node) in nodes.iter().enumerate() {
+            if !node.capabilities().node {
+                return Err(Invalid::new(format!("{} cannot be a node of a quorum", node.name())));
+            }
             if nodes[..number].iter().any(|other| Arc::ptr_eq(other, node)) {
                 return Err(Invalid::new(format!(
                     "{} is listed twice: the nodes of a quorum must be different",
@@ -135,7 +138,7 @@ impl Quorum {
         Ok(Self::from_parts(nodes, settings, clock))
     }
 
-    fn from_parts(nodes: Vec<Arc<dyn QuorumNode>>, settings: Settings, clock: Arc<dyn Clock>) -> Self {
+    fn from_parts(nodes: Vec<Arc<dyn Backend>>, settings: Settings, clock: Arc<dyn Clock>) -> Self {
         let limit = settings.shortest_limit;
         Self {
             nodes: nodes.into_iter().map(|node| Arc::new(Node::new(node, limit))).collect(),
@@ -191,11 +194,21 @@ impl Quorum {
 
     /// Sends a request to all nodes at once. Each request runs until its reply or its limit, even if the caller stops
     /// waiting.
-    fn send_to_all<T, F>(
+    fn send_to_all<T: TryFrom<Reply, Error = Unknown> + Send + 'static>(
         &self,
         key: &Key,
         limit: impl Fn(&Node) -> Duration,
-        question: impl Fn(Arc<dyn QuorumNode>) -> F,
+        request: Request<'_>,
+    ) -> NodeReplies<T> {
+        self.ask_all(key, limit, |node| request.send_copy(node).map(T::try_from))
+    }
+
+    /// The same for what is more than one request.
+    fn ask_all<T, F>(
+        &self,
+        key: &Key,
+        limit: impl Fn(&Node) -> Duration,
+        question: impl Fn(Arc<dyn Backend>) -> F,
     ) -> NodeReplies<T>
     where
         T: Send + 'static,
@@ -225,6 +238,39 @@ impl Quorum {
         modes.shared = self.nodes.iter().all(|node| node.backend.capabilities().modes.shared);
         modes
     }
+
+    fn has_completions(&self) -> bool {
+        self.nodes.iter().all(|node| node.backend.capabilities().completions)
+    }
+
+    async fn enter_and_claim(&self, claim: &Claim) -> ClaimReply {
+        if let Err(cause) = self.enter().await {
+            return ClaimReply::not_sent(cause);
+        }
+        let sent = Sent::At(self.clock.now());
+        let answer = match claim.queueing.intent {
+            Intent::Poll => self.poll(claim).await,
+            Intent::Try | Intent::Enqueue => self.claim(claim).await,
+        };
+        ClaimReply { sent, answer }
+    }
+
+    async fn enter_and_inspect(&self, key: &Key) -> Result<Option<Holding>, Unknown> {
+        self.enter().await?;
+        self.inspect_all(key).await.holding(key)
+    }
+
+    async fn watch_all(&self, key: &Key) -> Result<(), Unknown> {
+        let mut answers = self.send_to_all(key, |node| node.limit(Duration::from_secs(1)), Request::Watch(key));
+        let mut causes = Vec::new();
+        while let Some((_, answer)) = answers.recv().await {
+            match answer {
+                Ok(()) => return Ok(()),
+                Err(cause) => causes.extend(inspection::faults(&cause)),
+            }
+        }
+        Err(Unknown::of_nodes(causes))
+    }
 }
 
 impl Backend for Quorum {
@@ -234,6 +280,7 @@ impl Backend for Quorum {
         facts.cross_process = self.nodes.iter().any(|node| node.backend.capabilities().cross_process);
         (facts.portable, facts.evicts, facts.fresh_holders) = (true, true, true);
         facts.modes = self.modes();
+        (facts.lists, facts.completions, facts.mode_changes) = (true, self.has_completions(), facts.modes.shared);
         facts.longest_ttl = self.longest_ttl();
         facts
     }
@@ -249,116 +296,33 @@ impl Backend for Quorum {
         }
     }
 
-    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply> {
-        Box::pin(async move {
-            if let Err(cause) = self.enter().await {
-                return ClaimReply::not_sent(cause);
+    fn call<'a>(&'a self, request: Request<'a>) -> BoxFuture<'a, Reply> {
+        match request {
+            Request::Claim(claim, _) => Reply::of(|| self.enter_and_claim(claim)),
+            Request::Renew(renewals) => Reply::of(|| self.renew_all(renewals)),
+            Request::Release(key, holder) => Reply::of(|| self.release_all(key, *holder)),
+            Request::Inspect(key) => Reply::of(|| self.enter_and_inspect(key)),
+            Request::Watch(key) => Reply::of(|| self.watch_all(key)),
+            Request::Downgrade(hold, _) if self.modes().shared => Reply::of(|| self.downgrade_all(hold)),
+            Request::List => Reply::of(|| self.list_all()),
+            Request::Evict(seen) => Reply::of(|| self.evict_all(seen)),
+            Request::TryOut(key) => Reply::of(move || doctor::try_nodes(self, key)),
+            Request::Diagnose => Reply::of(|| doctor::report(self)),
+            _ if !self.has_completions() => Box::pin(ready(request.unsupported(self.name()))),
+            Request::ReadCompletion(key) => Reply::of(|| completions::read_stored(self, key)),
+            Request::WriteCompletion(key, holder, done) => {
+                Reply::of(|| completions::write_stored(self, key, holder, done))
             }
-            let sent = Sent::At(self.clock.now());
-            let answer = match claim.queueing.intent {
-                Intent::Poll => self.poll(claim).await,
-                Intent::Try | Intent::Enqueue => self.claim(claim).await,
-            };
-            ClaimReply { sent, answer }
-        })
-    }
-
-    fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
-        Box::pin(async move {
-            let request = |node: Arc<dyn QuorumNode>| {
-                let key = key.clone();
-                async move { node.watch(&key).await }
-            };
-            let mut answers = self.send_to_all(key, |node| node.limit(Duration::from_secs(1)), request);
-            let mut causes = Vec::new();
-            while let Some((_, answer)) = answers.recv().await {
-                match answer {
-                    Ok(()) => return Ok(()),
-                    Err(cause) => causes.extend(inspection::faults(&cause)),
-                }
-            }
-            Err(Unknown::of_nodes(causes))
-        })
-    }
-
-    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {
-        Box::pin(self.renew_all(renewals))
-    }
-
-    fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
-        Box::pin(self.release_all(key, *holder))
-    }
-
-    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
-        Box::pin(async move {
-            self.enter().await?;
-            self.inspect_all(key).await.holding(key)
-        })
+            Request::ConfirmCompletion(key, done) => Reply::of(|| completions::confirm_stored(self, key, done)),
+            Request::ClearCompletion(key, seen) => Reply::of(|| completions::clear_stored(self, key, seen)),
+            _ => Box::pin(ready(request.unsupported(self.name()))),
+        }
     }
 
     fn reconnected(&self) -> Option<Arc<dyn Backend>> {
-        let nodes = self.nodes.iter().map(|node| node.backend.node_reconnected()).collect::<Option<_>>()?;
+        let nodes = self.nodes.iter().map(|node| node.backend.reconnected()).collect::<Option<_>>()?;
         // A release needs no check.
         Some(Arc::new(Self::from_parts(nodes, Settings::clone(&self.settings), Arc::clone(&self.clock))))
-    }
-
-    fn admin(&self) -> Option<&dyn Admin> {
-        Some(self)
-    }
-
-    fn completions(&self) -> Option<&dyn Completions> {
-        completions::has_completions(self).then_some(self)
-    }
-
-    fn mode_changes(&self) -> Option<&dyn ModeChanges> {
-        self.modes().shared.then_some(self)
-    }
-}
-
-impl Admin for Quorum {
-    fn list(&self) -> Answer<'_, Vec<Holding>> {
-        Box::pin(self.list_all())
-    }
-
-    fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
-        Box::pin(self.evict_all(seen))
-    }
-
-    fn try_out<'a>(&'a self, key: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
-        Box::pin(doctor::try_nodes(self, key))
-    }
-
-    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
-        Box::pin(doctor::report(self))
-    }
-}
-
-impl Completions for Quorum {
-    fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
-        Box::pin(completions::read_stored(self, key))
-    }
-
-    fn write_completion<'a>(
-        &'a self,
-        key: &'a Key,
-        holder: &'a HolderId,
-        completion: &'a Completion,
-    ) -> Answer<'a, WriteCompletion> {
-        Box::pin(completions::write_stored(self, key, *holder, completion))
-    }
-
-    fn confirm_completion<'a>(&'a self, key: &'a Key, done: &'a CountedSuccess) -> Answer<'a, ()> {
-        Box::pin(completions::confirm_stored(self, key, done))
-    }
-
-    fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
-        Box::pin(completions::clear_stored(self, key, seen))
-    }
-}
-
-impl ModeChanges for Quorum {
-    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
-        Box::pin(self.downgrade_all(renewal))
     }
 }
 

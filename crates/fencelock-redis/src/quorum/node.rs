@@ -1,5 +1,5 @@
 use fencelock_core::quorum::{HealthChange, NodeHealth};
-use fencelock_core::{Fault, HolderId, Key, Moment, QuorumNode, Span, Unknown};
+use fencelock_core::{Backend, Fault, HolderId, Key, Moment, Span, Unknown};
 use futures_util::FutureExt;
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -16,7 +16,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A node of a quorum, and its health.
 #[derive(Debug)]
 pub(crate) struct Node {
-    pub(crate) backend: Arc<dyn QuorumNode>,
+    pub(crate) backend: Arc<dyn Backend>,
     /// The minimum time limit for a reply.
     pub(crate) shortest_limit: Duration,
     health: Mutex<NodeHealth>,
@@ -44,7 +44,7 @@ impl Drop for InFlight {
 }
 
 impl Node {
-    pub(crate) fn new(backend: Arc<dyn QuorumNode>, shortest_limit: Duration) -> Self {
+    pub(crate) fn new(backend: Arc<dyn Backend>, shortest_limit: Duration) -> Self {
         let (health, claims) = (Mutex::default(), Mutex::default());
         Self { backend, shortest_limit, health, created: Instant::now(), claims }
     }

@@ -3,7 +3,7 @@ use super::startup_check::StartupCheck;
 use crate::server::Redis;
 use crate::server::node_setup::members;
 use crate::url::options::{DEFAULT_TIMEOUT, millis};
-use fencelock_core::{ConnectError, Invalid, QuorumNode};
+use fencelock_core::{Backend, ConnectError, Invalid};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ fn timeout_of_nodes(options: &str) -> Result<Option<Duration>, Invalid> {
 }
 
 pub(super) fn of_nodes(nodes: impl Iterator<Item = Arc<Redis>>) -> Result<Quorum, Invalid> {
-    let nodes: Vec<_> = nodes.map(|node| node as Arc<dyn QuorumNode>).collect();
+    let nodes: Vec<_> = nodes.map(|node| node as Arc<dyn Backend>).collect();
     if nodes.len() == 2 {
         tracing::warn!(
             "two nodes tolerate no failure: if either is unavailable, no lock can be acquired; use three or five"

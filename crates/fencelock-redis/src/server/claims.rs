@@ -229,7 +229,7 @@ impl Redis {
         done: Option<(u32, &str)>,
     ) -> Result<(Resize, Option<String>), Unknown> {
         let (node, redis_key, now) = (self.link.node(), self.link.target.redis_key(key), BootClock.wall_micros());
-        let answer = self.call(|epoch_check| script::resize(&redis_key, limit, done, now, epoch_check)).await?;
+        let answer = self.send(|epoch_check| script::resize(&redis_key, limit, done, now, epoch_check)).await?;
         self.link.note_unread(&redis_key, &answer);
         reply::read_resize(node, answer, limit)
     }

@@ -12,7 +12,7 @@ use redis::Value;
 pub(crate) async fn read_stored(redis: &Redis, key: &Key) -> Result<CompletionRead, Unknown> {
     let node = redis.link.node();
     let redis_key = redis.link.target.redis_key(key);
-    let answer = redis.call(|epoch_check| script::read_completion(&redis_key, epoch_check)).await?;
+    let answer = redis.send(|epoch_check| script::read_completion(&redis_key, epoch_check)).await?;
     let mut reply = Reply::new(node, answer)?;
     let (text, kind, now) = (reply.text()?, reply.text()?, reply.text()?);
     // Windows are computed from it.

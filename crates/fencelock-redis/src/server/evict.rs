@@ -10,7 +10,7 @@ async fn stored_lock(redis: &Redis, key: &Key) -> Result<Option<StoredLock>, Unk
     let free = |epoch_check: EpochCheck<'_>| {
         script::inspect(&redis.link.target.redis_key(key), 1, EpochCheck { mark: None, ..epoch_check })
     };
-    reply::read_inspect(redis.link.node(), redis.call(free).await?)
+    reply::read_inspect(redis.link.node(), redis.send(free).await?)
 }
 
 /// Evicts the hold, if it is a lock and has not changed.
@@ -57,7 +57,7 @@ async fn end_some(redis: &Redis, holding: &Holding, seen: &StoredLock) -> Result
 
 async fn evicts(redis: &Redis, key: &Key, seen: &[u8], what: Evicting) -> Result<bool, Unknown> {
     let (redis_key, now) = (redis.link.target.redis_key(key), BootClock.wall_micros());
-    let answer = redis.call(|epoch_check| script::evict(&redis_key, seen, what, now, epoch_check)).await?;
+    let answer = redis.send(|epoch_check| script::evict(&redis_key, seen, what, now, epoch_check)).await?;
     redis.link.note_unread(&redis_key, &answer);
     let Some(left) = reply::read_evict(redis.link.node(), answer)? else { return Ok(false) };
     // The server does not report a change to the connection that made it.

@@ -32,14 +32,14 @@ use crate::scripts::script::{self, Call, Requested};
 use crate::scripts::unread;
 use crate::url::target::Target;
 use fencelock_core::{
-    Acquire, Admin, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply,
-    ClearCompletion, Clock, Completion, CompletionRead, Completions, ConnectError, CountedSuccess, Downgrade, Eviction,
-    FencingToken, Finding, HolderId, Holding, Invalid, Key, Listener, ModeChanges, QuorumNode, Raise, Release, Renew,
-    Renewal, Resize, Unknown, WriteCompletion,
+    Backend, BootClock, BoxFuture, Capabilities, Clock, ConnectError, FencingToken, HolderId, Holding, Invalid, Key,
+    Listener, Raise, Release, Reply, Request, Unknown,
 };
+use futures_util::FutureExt;
 pub use raw::Server;
 use redis::{RedisError, Value};
 pub use scheme::RedisScheme;
+use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use steps::Steps;
@@ -103,18 +103,13 @@ impl Redis {
         self.link.target.quarantine.as_ref()
     }
 
-    /// The same server with separate connections. Without wake-ups and replicas, they need fewer round trips to open.
-    fn for_releases(&self) -> Option<Self> {
-        Self::at(self.link.target.for_releases()).ok()
-    }
-
     pub(crate) fn unknown(&self, error: &RedisError) -> Unknown {
         let (node, target) = (self.link.node(), &self.link.target);
         let redirected = target.cluster.as_ref().and_then(|view| view.redirected(node, target.host(), error));
         redirected.unwrap_or_else(|| unknown(node, error))
     }
 
-    async fn call(&self, call: impl FnOnce(EpochCheck<'_>) -> Call + Send) -> Result<Value, Unknown> {
+    async fn send(&self, call: impl FnOnce(EpochCheck<'_>) -> Call + Send) -> Result<Value, Unknown> {
         let session = self.link.session().await?;
         self.call_over(&session, call(self.epoch_check(&session))).await
     }
@@ -205,10 +200,25 @@ impl Redis {
         tokio::spawn(async move { session.send(&release).await });
     }
 
+    async fn look(&self, key: &Key) -> Result<Option<Holding>, Unknown> {
+        Ok(self.inspect_checked(key).await?.map(|seen| seen.holding(key, BootClock.wall_micros())))
+    }
+
+    async fn watch_from_now(&self, key: &Key) -> Result<(), Unknown> {
+        self.watch_key(&*self.link.session().await?, key).await;
+        Ok(())
+    }
+
+    async fn raise_token(&self, key: &Key, holder: &HolderId, to: FencingToken) -> Result<Raise, Unknown> {
+        let raise =
+            |epoch_check: EpochCheck<'_>| script::raise(&self.link.target.redis_key(key), holder, to, epoch_check);
+        reply::read_raise(self.link.node(), self.send(raise).await?)
+    }
+
     /// A server that may have lost data never reports that a lock is free.
     async fn inspect_checked(&self, key: &Key) -> Result<Option<StoredLock>, Unknown> {
         let redis_key = self.link.target.redis_key(key);
-        let answer = self.call(|epoch_check| script::inspect(&redis_key, Holding::NAMED, epoch_check)).await?;
+        let answer = self.send(|epoch_check| script::inspect(&redis_key, Holding::NAMED, epoch_check)).await?;
         self.check_queue(&redis_key, &answer).await?;
         reply::read_inspect(self.link.node(), answer)
     }
@@ -218,7 +228,7 @@ impl Redis {
         if !unread::may_be_stuck(answer) {
             return Ok(());
         }
-        unread::check(self.link.node(), redis_key, &self.call(|_| script::unread(redis_key)).await?)
+        unread::check(self.link.node(), redis_key, &self.send(|_| script::unread(redis_key)).await?)
     }
 
     pub(crate) fn epoch_check<'a>(&'a self, session: &'a Session) -> EpochCheck<'a> {
@@ -249,6 +259,7 @@ impl Redis {
 impl Backend for Redis {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = capabilities();
+        capabilities.node = true;
         capabilities.longest_ttl = self.quarantine().map(|quarantine| quarantine.max_ttl.get());
         capabilities
     }
@@ -261,128 +272,44 @@ impl Backend for Redis {
         self.link.push_handler.listeners.add(&listener);
     }
 
-    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply> {
-        Box::pin(self.claim(claim, None))
-    }
-
-    fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
-        Box::pin(async move {
-            self.watch_key(&*self.link.session().await?, key).await;
-            Ok(())
-        })
-    }
-
-    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {
-        Box::pin(self.renew_all(renewals))
+    fn call<'a>(&'a self, request: Request<'a>) -> BoxFuture<'a, Reply> {
+        match request {
+            // These three are frequent: nothing but the future itself is allocated.
+            Request::Claim(claim, proposal) => Box::pin(self.claim(claim, proposal).map(Into::into)),
+            Request::Renew(renewals) => Box::pin(self.renew_all(renewals).map(Into::into)),
+            Request::Release(key, holder) => Box::pin(self.give_up(key, holder).map(Into::into)),
+            Request::Inspect(key) => Reply::of(|| self.look(key)),
+            Request::Watch(key) => Reply::of(|| self.watch_from_now(key)),
+            Request::Downgrade(hold, proposal) => {
+                let token = proposal.map_or_else(|| Requested::Own(BootClock.wall_micros()), Requested::Proposed);
+                Reply::of(move || self.share(hold, token))
+            }
+            Request::Resize(key, limit) => Reply::of(move || self.set_limit(key, limit)),
+            Request::Raise(key, holder, to) => Reply::of(move || self.raise_token(key, holder, to)),
+            Request::List => Reply::of(|| list::list_all(self)),
+            Request::Evict(seen) => Reply::of(|| evict::evict(self, seen)),
+            Request::TryOut(key) => Reply::of(move || doctor::trial::try_out(self, key)),
+            Request::Diagnose => Reply::of(|| doctor::diagnose(self)),
+            Request::ReadCompletion(key) => Reply::of(|| completions::read_stored(self, key)),
+            Request::WriteCompletion(key, holder, done) => {
+                Reply::of(|| completions::write_stored(self, key, Some(holder), done))
+            }
+            Request::ConfirmCompletion(key, done) => Reply::of(|| completions::confirm_stored(self, key, done)),
+            Request::ClearCompletion(key, seen) => Reply::of(|| completions::clear_stored(self, key, seen)),
+            Request::RestoreCompletion(key, seen) => {
+                Reply::of(async || completions::write_stored(self, key, None, seen).await.map(drop))
+            }
+            _ => Box::pin(ready(request.unsupported(self.name()))),
+        }
     }
 
     fn announces_waiters(&self, _: &Key) -> bool {
         self.link.is_tracking()
     }
 
-    fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
-        Box::pin(self.give_up(key, holder))
-    }
-
-    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
-        Box::pin(async move {
-            let seen = self.inspect_checked(key).await?;
-            Ok(seen.map(|seen| seen.holding(key, BootClock.wall_micros())))
-        })
-    }
-
     fn reconnected(&self) -> Option<Arc<dyn Backend>> {
-        Some(Arc::new(self.for_releases()?))
-    }
-
-    fn admin(&self) -> Option<&dyn Admin> {
-        Some(self)
-    }
-
-    fn completions(&self) -> Option<&dyn Completions> {
-        Some(self)
-    }
-
-    fn mode_changes(&self) -> Option<&dyn ModeChanges> {
-        Some(self)
-    }
-}
-
-impl Admin for Redis {
-    fn list(&self) -> Answer<'_, Vec<Holding>> {
-        Box::pin(list::list_all(self))
-    }
-
-    fn evict<'a>(&'a self, holding: &'a Holding) -> Answer<'a, Eviction> {
-        Box::pin(evict::evict(self, holding))
-    }
-
-    fn try_out<'a>(&'a self, key: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
-        Box::pin(doctor::trial::try_out(self, key))
-    }
-
-    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
-        Box::pin(doctor::diagnose(self))
-    }
-}
-
-impl Completions for Redis {
-    fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
-        Box::pin(completions::read_stored(self, key))
-    }
-
-    fn write_completion<'a>(
-        &'a self,
-        key: &'a Key,
-        holder: &'a HolderId,
-        completion: &'a Completion,
-    ) -> Answer<'a, WriteCompletion> {
-        Box::pin(completions::write_stored(self, key, Some(holder), completion))
-    }
-
-    fn confirm_completion<'a>(&'a self, key: &'a Key, done: &'a CountedSuccess) -> Answer<'a, ()> {
-        Box::pin(completions::confirm_stored(self, key, done))
-    }
-
-    fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
-        Box::pin(completions::clear_stored(self, key, seen))
-    }
-}
-
-impl ModeChanges for Redis {
-    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
-        Box::pin(self.share(renewal, Requested::Own(BootClock.wall_micros())))
-    }
-
-    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
-        Box::pin(self.set_limit(key, limit))
-    }
-}
-
-impl QuorumNode for Redis {
-    fn acquire_proposed<'a>(&'a self, claim: &'a Claim, proposal: u64) -> Answer<'a, Acquire> {
-        Box::pin(async move { self.claim(claim, Some(proposal)).await.answer })
-    }
-
-    fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
-        Box::pin(async move {
-            let answer = self
-                .call(|epoch_check| script::raise(&self.link.target.redis_key(key), holder, to, epoch_check))
-                .await?;
-            reply::read_raise(self.link.node(), answer)
-        })
-    }
-
-    fn downgrade_proposed<'a>(&'a self, renewal: &'a Renewal, proposal: u64) -> Answer<'a, Downgrade> {
-        Box::pin(self.share(renewal, Requested::Proposed(proposal)))
-    }
-
-    fn restore_completion<'a>(&'a self, key: &'a Key, completion: &'a Completion) -> Answer<'a, ()> {
-        Box::pin(async move { completions::write_stored(self, key, None, completion).await.map(drop) })
-    }
-
-    fn node_reconnected(&self) -> Option<Arc<dyn QuorumNode>> {
-        Some(Arc::new(self.for_releases()?))
+        // Without wake-ups and replicas, they need fewer round trips to open.
+        Some(Arc::new(Self::at(self.link.target.for_releases()).ok()?))
     }
 }
 
@@ -390,7 +317,8 @@ impl QuorumNode for Redis {
 pub(crate) fn capabilities() -> Capabilities {
     let mut capabilities = Capabilities::default();
     (capabilities.expires, capabilities.queues, capabilities.portable) = (true, true, true);
-    (capabilities.cross_process, capabilities.evicts) = (true, true);
+    (capabilities.cross_process, capabilities.evicts, capabilities.lists) = (true, true, true);
+    (capabilities.completions, capabilities.mode_changes) = (true, true);
     (capabilities.modes.shared, capabilities.modes.permits) = (true, true);
     capabilities
 }

@@ -6,11 +6,12 @@ mod order;
 
 use fencelock::backends::connect;
 use fencelock_core::{
-    Acquire, Backend, BoxFuture, Claim, ClaimReply, Fault, Holder, HolderId, Intent, Key, Owner, Release, Ttl,
+    Acquire, Backend, Claim, ClaimReply, Fault, Holder, HolderId, Intent, Key, Owner, Release, Response, Ttl,
 };
 use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
 use futures_util::future::join_all;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -64,7 +65,7 @@ async fn release_all(backend: &dyn Backend, claims: &[Claim]) -> Vec<Release> {
 }
 
 /// Starts one request for each claim. All but the first few have joined a batch that has not been sent yet.
-async fn start<'a>(backend: &'a dyn Backend, claims: &'a [Claim]) -> Vec<Option<BoxFuture<'a, ClaimReply>>> {
+async fn start<'a>(backend: &'a dyn Backend, claims: &'a [Claim]) -> Vec<Option<Response<'a, ClaimReply>>> {
     let mut started = Vec::new();
     for claim in claims {
         let mut request = backend.acquire(claim);
@@ -75,8 +76,8 @@ async fn start<'a>(backend: &'a dyn Backend, claims: &'a [Claim]) -> Vec<Option<
 }
 
 /// Polls a request once.
-async fn once<T>(request: &mut BoxFuture<'_, T>) -> Poll<T> {
-    poll_fn(|context| Poll::Ready(request.as_mut().poll(context))).await
+async fn once<T>(request: &mut (impl Future<Output = T> + Unpin)) -> Poll<T> {
+    poll_fn(|context| Poll::Ready(Pin::new(&mut *request).poll(context))).await
 }
 
 /// The number of scripts that the server has executed since the last call.

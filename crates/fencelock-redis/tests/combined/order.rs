@@ -5,6 +5,7 @@ use fencelock_core::{HolderId, Intent, Key, Release, side_key};
 use fencelock_testkit::redis_or_skip;
 use futures_util::future::join_all;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -133,7 +134,7 @@ async fn claims_that_are_cancelled_at_any_step_leave_nothing() {
             for round in 0..400 {
                 let mut steps = (task * 7 + round * 5) % 9;
                 let mut request = backend.acquire(&claim);
-                let granted = poll_fn(|context| match request.as_mut().poll(context) {
+                let granted = poll_fn(|context| match Pin::new(&mut request).poll(context) {
                     Poll::Ready(answer) => Poll::Ready(Some(answer)),
                     Poll::Pending if steps == 0 => Poll::Ready(None),
                     Poll::Pending => {

@@ -2,7 +2,7 @@ use crate::TIMEOUT;
 use crate::dead_node::DeadNode;
 use fencelock::backends::{ManualClock, Memory, Quorum};
 use fencelock_conformance::{Fixture, FixtureFactory};
-use fencelock_core::{Backend, BoxFuture, Drift, QuorumNode};
+use fencelock_core::{Backend, BoxFuture, Drift};
 use fencelock_testkit::{RedisServer, StartError, redlock_url};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,13 +20,13 @@ pub(crate) fn with_a_dead_node() -> FixtureFactory {
 struct Memories {
     clock: Arc<ManualClock>,
     dead: usize,
-    nodes: Vec<Arc<dyn QuorumNode>>,
+    nodes: Vec<Arc<dyn Backend>>,
 }
 
 impl Memories {
     fn new(alive: usize, dead: usize) -> Self {
         let clock = Arc::new(ManualClock::at(Duration::from_secs(3600)));
-        let mut nodes: Vec<Arc<dyn QuorumNode>> = Vec::new();
+        let mut nodes: Vec<Arc<dyn Backend>> = Vec::new();
         for number in 0..alive + dead {
             nodes.push(if number < dead {
                 Arc::new(DeadNode)

@@ -1,7 +1,7 @@
 use crate::TIMEOUT;
 use fencelock::backends::Redis;
 use fencelock_conformance::{Fixture, FixtureFactory, Foreign};
-use fencelock_core::{Backend, BoxFuture, Claim, Holder, HolderId, Intent, Key, Owner, QuorumNode, Ttl};
+use fencelock_core::{Backend, BoxFuture, Claim, Holder, HolderId, Intent, Key, Owner, Ttl};
 use fencelock_testkit::{RedisForeign, RedisServer, Sentinels, StartError};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::OnceCell;
@@ -111,10 +111,6 @@ async fn put_into_service(client: &Redis) {
 impl Fixture for OnRedis {
     fn backend(&self) -> BoxFuture<'_, Arc<dyn Backend>> {
         Box::pin(async { Arc::new(self.client().await) as _ })
-    }
-
-    fn node(&self) -> Result<BoxFuture<'_, Arc<dyn QuorumNode>>, &'static str> {
-        Ok(Box::pin(async { Arc::new(self.client().await) as _ }))
     }
 
     fn foreign(&self) -> Result<&dyn Foreign, &'static str> {

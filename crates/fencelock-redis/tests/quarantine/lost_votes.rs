@@ -2,7 +2,7 @@
 
 use super::{answer, hold_as, marker};
 use fencelock::backends::{Quorum, Redis, connect, init};
-use fencelock_core::{Acquire, Backend, Claim, Level, Mode, QuorumNode, Unknown};
+use fencelock_core::{Acquire, Backend, Claim, Level, Mode, Unknown};
 use fencelock_testkit::{RedisServer, Reply, redlock_url, servers_or_skip};
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,7 +73,7 @@ async fn a_node_that_lost_a_reader_admits_no_writer() {
 
 async fn two_hold_without_a_quarantine(mode: Mode) {
     let Some(mut servers) = servers_or_skip(3) else { return };
-    let mut nodes: Vec<Arc<dyn QuorumNode>> = Vec::new();
+    let mut nodes: Vec<Arc<dyn Backend>> = Vec::new();
     for server in &servers {
         nodes.push(Arc::new(Redis::open(&format!("{}?timeout=5000", server.url())).await.unwrap()));
     }

@@ -5,8 +5,7 @@ mod lost_votes;
 
 use fencelock::backends::{Change, ConnectError, Redis, connect, init};
 use fencelock_core::{
-    Acquire, Backend, Claim, Fault, FencingToken, Intent, Mode, QuorumNode, Raise, Release, Renew, Renewal, Ttl,
-    Unknown,
+    Acquire, Backend, Claim, Fault, FencingToken, Intent, Mode, Raise, Release, Renew, Renewal, Ttl, Unknown,
 };
 use fencelock_testkit::{Proxy, RedisServer, Reply, redlock_url, servers_or_skip};
 use std::time::Duration;

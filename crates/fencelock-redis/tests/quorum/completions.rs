@@ -3,8 +3,8 @@
 use crate::kit::{Road, TestQuorum, claim, ms};
 use fencelock::backends::Redis;
 use fencelock_core::{
-    Acquire, Backend, Claim, ClearCompletion, Completion, Completions, CountedSuccess, Fault, FencingToken, Key, Owner,
-    Unknown, WriteCompletion,
+    Acquire, Backend, Claim, ClearCompletion, Completion, CountedSuccess, Fault, FencingToken, Key, Owner, Unknown,
+    WriteCompletion,
 };
 use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
 use std::time::Duration;

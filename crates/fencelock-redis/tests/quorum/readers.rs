@@ -3,8 +3,7 @@
 
 use crate::kit::{Road, TestQuorum, claim, ms};
 use fencelock_core::{
-    Admin, Backend, Claim, Downgrade, Eviction, FencingToken, Holding, Mode, ModeChanges, Release, Renew, Renewal,
-    Unknown,
+    Backend, Claim, Downgrade, Eviction, FencingToken, Holding, Mode, Release, Renew, Renewal, Unknown,
 };
 use futures_util::future::join_all;
 use std::time::Duration;

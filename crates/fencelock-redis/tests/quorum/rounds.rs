@@ -3,7 +3,7 @@
 use crate::kit::{Road, TestQuorum, claim, ms};
 use fencelock::backends::{ManualClock, Memory, Quorum};
 use fencelock_conformance::EventRecorder;
-use fencelock_core::{Backend, Drift, Event, Intent, QuorumNode, Release, Renew, Renewal};
+use fencelock_core::{Backend, Drift, Event, Intent, Release, Renew, Renewal};
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::task::Poll;
@@ -45,7 +45,7 @@ async fn a_node_that_refuses_is_not_an_error() {
 async fn a_majority_that_arrives_too_late_is_released_everywhere() {
     let test = TestQuorum::new(3);
     let clock = Arc::new(ManualClock::at(Duration::from_secs(3600)));
-    let nodes = test.nodes.iter().map(|node| Arc::clone(node) as Arc<dyn QuorumNode>).collect();
+    let nodes = test.nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Backend>).collect();
     let quorum = Quorum::with_clock(nodes, Arc::clone(&clock) as _, Drift::default()).unwrap();
     for node in &test.nodes {
         node.road(Road::Slow(ms(10)));
@@ -261,8 +261,8 @@ async fn a_node_that_is_free_sends_no_event() {
 #[test]
 fn one_node_listed_twice_and_nodes_of_two_kinds_are_refused() {
     let clock = Arc::new(ManualClock::default());
-    let leases: Arc<dyn QuorumNode> = Arc::new(Memory::with_leases(clock));
-    let endless: Arc<dyn QuorumNode> = Arc::new(Memory::new());
+    let leases: Arc<dyn Backend> = Arc::new(Memory::with_leases(clock));
+    let endless: Arc<dyn Backend> = Arc::new(Memory::new());
     let twice = Quorum::trusting_empty(vec![Arc::clone(&leases), Arc::clone(&leases)]).unwrap_err();
     assert!(twice.to_string().contains("twice"), "{twice}");
     let mixed = Quorum::trusting_empty(vec![leases, endless]).unwrap_err();

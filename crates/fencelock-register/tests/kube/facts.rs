@@ -301,7 +301,7 @@ async fn a_role_without_a_verb_is_told(cluster: &KubeCluster) {
     let denied = backend.list().await.unwrap_err();
     assert!(is_told(&denied, Fault::Denied, "cannot list"), "{denied}");
     until("no watch", async || backend.watch(&k).await.is_err()).await;
-    let findings = backend.admin().unwrap().try_out(Some(&key("tried"))).await;
+    let findings = backend.try_out(Some(&key("tried"))).await;
     let notes = findings.iter().filter(|finding| finding.level == Level::Note);
     assert_eq!(notes.map(|note| note.subject).collect::<Vec<_>>(), ["watch"]);
     granted(acquire(&locks("creates"), &key("new"), 1, Intent::Try).await);

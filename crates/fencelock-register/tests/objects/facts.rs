@@ -180,7 +180,7 @@ fn a_right_that_is_missing_is_named() {
         let before = server.get("p/k.lock");
         server.set(ObjectFaults { refuses: Some((method, 403, "AccessDenied")), ..ObjectFaults::default() });
         let denied = if is_listing {
-            wait(client.0.admin().unwrap().list()).unwrap_err()
+            wait(client.0.list()).unwrap_err()
         } else {
             Client::new(&server).claim(if method == "PUT" { "new" } else { "k" }, 2).unwrap_err()
         };
@@ -235,7 +235,7 @@ fn an_object_that_cannot_be_read_hides_no_lock() {
     client.acquire("k", 1);
     server.put("p/x.lock", "a photograph");
     server.set(ObjectFaults { untagged: Some("x.lock"), ..ObjectFaults::default() });
-    let listed = wait(client.0.admin().unwrap().list()).unwrap();
+    let listed = wait(client.0.list()).unwrap();
     assert!(listed.iter().map(|held| held.key.as_str()).eq(["k", "x"]), "{listed:?}");
     assert!(listed[1].first().occupant.to_string().contains("no version of x.lock"), "{listed:?}");
 }
@@ -263,7 +263,7 @@ fn every_key_has_an_object_of_its_own() {
     }
     let names = server.names();
     assert!(names.len() == keys.len() + 1 && names.iter().all(|name| name.starts_with("p/") && name.is_ascii()));
-    let listed = wait(client.0.admin().unwrap().list()).unwrap();
+    let listed = wait(client.0.list()).unwrap();
     let mut listed: Vec<_> = listed.iter().map(|holding| holding.key.as_str()).collect();
     keys.sort_unstable();
     listed.sort_unstable();
@@ -315,7 +315,7 @@ fn a_trial_finds_what_a_store_does_wrong_and_removes_what_it_wrote() {
         let server = ObjectServer::start();
         let client = Client::at(&server.url("locks/p", "&verify=off"));
         server.set(faults);
-        let findings = wait(client.0.admin().unwrap().try_out(None));
+        let findings = wait(client.0.try_out(None));
         let findings = findings.into_iter().filter(|finding| finding.level > Level::Fine);
         (findings.map(|finding| (finding.subject, finding.level)).collect::<Vec<_>>(), server.names())
     };

@@ -1,7 +1,7 @@
 use crate::driver::ClientInner;
 use crate::error::{Error, unconfirmed};
 use crate::held::Held;
-use fencelock_core::Answer;
+use fencelock_core::Unknown;
 use std::time::Duration;
 
 /// While the lock is held, a request without a reply is repeated after this pause, for about this time.
@@ -9,10 +9,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 const RETRY_LIMIT: Duration = Duration::from_secs(5);
 
 /// Sends a request until there is a reply, for as long as the lock is held.
-pub(super) async fn while_held<'a, T>(
+pub(super) async fn while_held<T, F: Future<Output = Result<T, Unknown>>>(
     client: &ClientInner,
     held: &Held,
-    mut request: impl FnMut() -> Answer<'a, T>,
+    mut request: impl FnMut() -> F,
 ) -> Result<T, Error> {
     let (begun, mut attempts) = (client.clock.now(), 0);
     loop {

@@ -1,11 +1,6 @@
 use fencelock::backends::TokioClock;
-use fencelock::{
-    Backend, BackendReport, Capabilities, Clock, Eviction, Fault, HolderId, Holding, Key, Moment, Unknown,
-};
-use fencelock_core::{
-    Acquire, Admin, Answer, BoxFuture, Claim, ClaimReply, ClearCompletion, Completion, CompletionRead, Completions,
-    Downgrade, Intent, Listener, ModeChanges, Release, Renew, Renewal, Resize, WriteCompletion,
-};
+use fencelock::{Backend, Capabilities, Clock, Fault, HolderId, Key, Moment, Unknown};
+use fencelock_core::{BoxFuture, Intent, Listener, Reply, Request};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -116,23 +111,19 @@ impl Faulty {
     }
 
     /// Carries out a call, or not, as its fate says.
-    async fn send<T: Send + 'static>(
-        &self,
-        verb: Verb,
-        call: impl FnOnce(Arc<dyn Backend>) -> BoxFuture<'static, T> + Send,
-    ) -> Result<T, Unknown> {
-        let no_answer = || Unknown::new("faulty", Fault::Timeout, "");
-        let call = call(Arc::clone(&self.inner));
+    async fn send(&self, verb: Verb, call: BoxFuture<'static, Reply>) -> Reply {
+        let no_answer = || Unknown::new("faulty", Fault::Timeout, "").into();
+        let unknown = |fault, why| Unknown::new("faulty", fault, why).into();
         match self.fate(verb) {
-            Fate::Pass => Ok(call.await),
-            Fate::Lost => Err(no_answer()),
+            Fate::Pass => call.await,
+            Fate::Lost => no_answer(),
             Fate::Panic => panic!("as the test wants"),
-            Fate::Denied => Err(Unknown::new("faulty", Fault::Denied, "WRONGPASS")),
-            Fate::Full => Err(Unknown::new("faulty", Fault::Full, "OOM")),
-            Fate::Quarantined => Err(Unknown::new("faulty", Fault::Quarantined, "9 s left")),
+            Fate::Denied => unknown(Fault::Denied, "WRONGPASS"),
+            Fate::Full => unknown(Fault::Full, "OOM"),
+            Fate::Quarantined => unknown(Fault::Quarantined, "9 s left"),
             Fate::Mute => {
                 call.await;
-                Err(no_answer())
+                no_answer()
             }
             Fate::Hang => std::future::pending().await,
             Fate::HangAfter => {
@@ -144,14 +135,14 @@ impl Faulty {
                 // What was sent is carried out, whether or not the sender still waits.
                 let done = tokio::spawn(call).await.unwrap();
                 tokio::time::sleep(span).await;
-                Ok(done)
+                done
             }
             Fate::Stray(span) => {
                 tokio::spawn(async move {
                     tokio::time::sleep(span).await;
                     call.await;
                 });
-                Err(no_answer())
+                no_answer()
             }
         }
     }
@@ -176,105 +167,27 @@ impl Backend for Faulty {
         }
     }
 
-    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply> {
-        self.claimants.lock().unwrap().push(claim.holder.id);
-        let claim = if self.capabilities().queues { claim.clone() } else { claim.with_intent(Intent::Try) };
-        Box::pin(async {
-            self.send(Verb::Acquire, |inner| Box::pin(async move { inner.acquire(&claim).await.answer }))
-                .await
-                .and_then(|answer| answer)
-                .into()
-        })
-    }
-
-    fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
-        self.inner.watch(key)
-    }
-
-    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {
-        let (renewals, many) = (renewals.to_vec(), renewals.len());
-        Box::pin(async move {
-            let answers = self.send(Verb::Renew, |inner| Box::pin(async move { inner.renew(&renewals).await })).await;
-            answers.unwrap_or_else(|unknown| vec![Err(unknown); many])
-        })
-    }
-
     fn announces_waiters(&self, key: &Key) -> bool {
         self.inner.announces_waiters(key)
     }
 
-    fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
-        let (key, holder) = (key.clone(), *holder);
-        Box::pin(async move {
-            self.send(Verb::Release, |inner| Box::pin(async move { inner.release(&key, &holder).await }))
-                .await
-                .and_then(|answer| answer)
-        })
-    }
-
-    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
-        let key = key.clone();
-        Box::pin(async move {
-            self.send(Verb::Inspect, |inner| Box::pin(async move { inner.inspect(&key).await }))
-                .await
-                .and_then(|answer| answer)
-        })
-    }
-
-    fn admin(&self) -> Option<&dyn Admin> {
-        self.inner.admin()
-    }
-
-    fn completions(&self) -> Option<&dyn Completions> {
-        Some(self)
-    }
-
-    fn mode_changes(&self) -> Option<&dyn ModeChanges> {
-        Some(self)
-    }
-}
-
-impl Completions for Faulty {
-    fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
-        let key = key.clone();
-        Box::pin(async move {
-            self.send(Verb::ReadCompletion, |inner| Box::pin(async move { inner.read_completion(&key).await }))
-                .await
-                .and_then(|answer| answer)
-        })
-    }
-
-    fn write_completion<'a>(
-        &'a self,
-        key: &'a Key,
-        holder: &'a HolderId,
-        completion: &'a Completion,
-    ) -> Answer<'a, WriteCompletion> {
-        let (key, holder, completion) = (key.clone(), *holder, completion.clone());
-        Box::pin(async move {
-            let write = |inner: Arc<dyn Backend>| -> BoxFuture<'static, _> {
-                Box::pin(async move { inner.write_completion(&key, &holder, &completion).await })
-            };
-            self.send(Verb::WriteCompletion, write).await.and_then(|answer| answer)
-        })
-    }
-
-    fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
-        self.inner.clear_completion(key, seen)
-    }
-}
-
-impl ModeChanges for Faulty {
-    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
-        let renewal = renewal.clone();
-        Box::pin(async move {
-            self.send(Verb::Downgrade, |inner| Box::pin(async move { inner.downgrade(&renewal).await }))
-                .await
-                .and_then(|answer| answer)
-        })
-    }
-
-    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
-        self.inner.resize(key, limit)
+    fn call<'a>(&'a self, request: Request<'a>) -> BoxFuture<'a, Reply> {
+        let inner = Arc::clone(&self.inner);
+        let (verb, call) = match request {
+            Request::Claim(claim, _) => {
+                self.claimants.lock().unwrap().push(claim.holder.id);
+                let try_it = claim.with_intent(Intent::Try);
+                let claim = if self.capabilities().queues { claim } else { &try_it };
+                (Verb::Acquire, Request::Claim(claim, None).send_copy(inner))
+            }
+            Request::Renew(_) => (Verb::Renew, request.send_copy(inner)),
+            Request::Release(..) => (Verb::Release, request.send_copy(inner)),
+            Request::Inspect(_) => (Verb::Inspect, request.send_copy(inner)),
+            Request::Downgrade(..) => (Verb::Downgrade, request.send_copy(inner)),
+            Request::ReadCompletion(_) => (Verb::ReadCompletion, request.send_copy(inner)),
+            Request::WriteCompletion(..) => (Verb::WriteCompletion, request.send_copy(inner)),
+            _ => return self.inner.call(request),
+        };
+        Box::pin(self.send(verb, call))
     }
 }

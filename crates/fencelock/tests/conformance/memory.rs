@@ -1,6 +1,6 @@
 use fencelock::backends::Memory;
 use fencelock_conformance::{Fixture, FixtureFactory};
-use fencelock_core::{Backend, BoxFuture, QuorumNode};
+use fencelock_core::{Backend, BoxFuture};
 use std::sync::Arc;
 
 /// Locks of this process, as a mutex has them: all cases share them.
@@ -14,9 +14,5 @@ struct InMemory(Arc<Memory>);
 impl Fixture for InMemory {
     fn backend(&self) -> BoxFuture<'_, Arc<dyn Backend>> {
         Box::pin(async { Arc::clone(&self.0) as _ })
-    }
-
-    fn node(&self) -> Result<BoxFuture<'_, Arc<dyn QuorumNode>>, &'static str> {
-        Ok(Box::pin(async { Arc::clone(&self.0) as _ }))
     }
 }

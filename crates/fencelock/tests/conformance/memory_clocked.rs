@@ -1,6 +1,6 @@
 use fencelock::backends::{BootClock, Memory};
 use fencelock_conformance::{Fixture, FixtureFactory};
-use fencelock_core::{Backend, BoxFuture, QuorumNode};
+use fencelock_core::{Backend, BoxFuture};
 use std::sync::Arc;
 
 /// Leases in real time, shared by all cases: the suite behaves as it does with a server.
@@ -14,9 +14,5 @@ struct Clocked(Arc<Memory>);
 impl Fixture for Clocked {
     fn backend(&self) -> BoxFuture<'_, Arc<dyn Backend>> {
         Box::pin(async { Arc::clone(&self.0) as _ })
-    }
-
-    fn node(&self) -> Result<BoxFuture<'_, Arc<dyn QuorumNode>>, &'static str> {
-        Ok(Box::pin(async { Arc::clone(&self.0) as _ }))
     }
 }

@@ -1,6 +1,6 @@
 use fencelock::backends::{ManualClock, Memory};
 use fencelock_conformance::{Fixture, FixtureFactory};
-use fencelock_core::{Backend, BoxFuture, QuorumNode};
+use fencelock_core::{Backend, BoxFuture};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,10 +21,6 @@ struct Leases {
 impl Fixture for Leases {
     fn backend(&self) -> BoxFuture<'_, Arc<dyn Backend>> {
         Box::pin(async { Arc::clone(&self.locks) as _ })
-    }
-
-    fn node(&self) -> Result<BoxFuture<'_, Arc<dyn QuorumNode>>, &'static str> {
-        Ok(Box::pin(async { Arc::clone(&self.locks) as _ }))
     }
 
     fn let_time_pass(&self, span: Duration) -> BoxFuture<'_, ()> {

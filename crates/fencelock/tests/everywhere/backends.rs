@@ -1,5 +1,5 @@
 use fencelock::backends::{BootClock, File, Memory, Quorum};
-use fencelock::contract::{QuorumNode, RetryPlan, register};
+use fencelock::contract::{Backend, RetryPlan, register};
 use fencelock::{Builder, Client, Drift};
 use fencelock_register::{MemoryRegister, RegisterLocks};
 use fencelock_testkit::{
@@ -19,7 +19,7 @@ pub(crate) enum TestBackend {
     Memory(Arc<Memory>),
     File(TempDir),
     Register(MemoryRegister, AtomicU32),
-    Quorum(Vec<Arc<dyn QuorumNode>>),
+    Quorum(Vec<Arc<dyn Backend>>),
     Servers(Vec<RedisServer>),
     Sentinels(Sentinels),
     Cluster(ClusterNodes),

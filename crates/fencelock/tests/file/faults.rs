@@ -3,7 +3,7 @@
 use crate::kit::process::Process;
 use crate::kit::*;
 use fencelock::backends::File;
-use fencelock_core::{Admin, Backend, Fault, Intent, Occupant};
+use fencelock_core::{Backend, Fault, Intent, Occupant};
 use std::fs::{self, Permissions};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;

@@ -3,7 +3,7 @@
 use crate::kit::*;
 use fencelock::backends::{File, ManualClock};
 use fencelock_core::{
-    Acquire, Admin, Backend, Event, Eviction, Expiry, Fault, Intent, Mode, Occupant, Release, Renew, Unknown,
+    Acquire, Backend, Event, Eviction, Expiry, Fault, Intent, Mode, Occupant, Release, Renew, Unknown,
 };
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

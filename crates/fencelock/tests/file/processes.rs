@@ -2,7 +2,7 @@
 
 use crate::kit::process::{Process, pair, wait};
 use crate::kit::*;
-use fencelock_core::{Admin, Backend, Eviction, FencingToken, Intent, Occupant};
+use fencelock_core::{Backend, Eviction, FencingToken, Intent, Occupant};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 

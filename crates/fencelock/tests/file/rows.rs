@@ -4,8 +4,8 @@ use crate::kit::process::{self, Process};
 use crate::kit::*;
 use fencelock::backends::File;
 use fencelock_core::{
-    Acquire, Admin, Backend, BootClock, Claim, Clock, Downgrade, Eviction, FencingToken, HolderInfo, Holding, Intent,
-    Key, Mode, ModeChanges, Occupant, Release, Renew, Resize, Resized,
+    Acquire, Backend, BootClock, Claim, Clock, Downgrade, Eviction, FencingToken, HolderInfo, Holding, Intent, Key,
+    Mode, Occupant, Release, Renew, Resize, Resized,
 };
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -4,8 +4,7 @@ use crate::scenarios::Mutant;
 use fencelock::backends::{Memory, TokioClock};
 use fencelock::{Backend, Capabilities, Clock, Drift, Fault, HolderId, Holding, Key, Moment, Unknown};
 use fencelock_core::{
-    Acquire, Admin, Answer, BoxFuture, Claim, ClaimReply, Completions, Event, FencingToken, Listener, ModeChanges,
-    Release, Renew, Renewal,
+    Acquire, BoxFuture, Claim, Event, FencingToken, Listener, Release, Renew, Renewal, Reply as BackendReply, Request,
 };
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
@@ -250,41 +249,23 @@ impl Backend for Network {
         self.state().listeners.push(Arc::downgrade(&listener));
     }
 
-    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply> {
-        let answer = self.send(What::Claim(claim.holder.id), |reply| Load::Claim(claim.clone(), reply));
-        Box::pin(async { ClaimReply::from(answer.await) })
-    }
-
-    fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
-        self.memory.watch(key)
-    }
-
-    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {
-        let what = What::Renewal(renewals[0].holder);
-        Box::pin(self.send(what, |reply| Load::Renewal(renewals.to_vec(), reply)))
+    fn call<'a>(&'a self, request: Request<'a>) -> BoxFuture<'a, BackendReply> {
+        match request {
+            Request::Claim(claim, _) => {
+                BackendReply::of(|| self.send(What::Claim(claim.holder.id), |reply| Load::Claim(claim.clone(), reply)))
+            }
+            Request::Renew(renewals) => {
+                let what = What::Renewal(renewals[0].holder);
+                BackendReply::of(move || self.send(what, |reply| Load::Renewal(renewals.to_vec(), reply)))
+            }
+            Request::Release(key, holder) => BackendReply::of(|| {
+                self.send(What::Release(*holder), |reply| Load::Release(key.clone(), *holder, reply))
+            }),
+            _ => self.memory.call(request),
+        }
     }
 
     fn announces_waiters(&self, key: &Key) -> bool {
         self.memory.announces_waiters(key)
-    }
-
-    fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
-        Box::pin(self.send(What::Release(*holder), |reply| Load::Release(key.clone(), *holder, reply)))
-    }
-
-    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
-        self.memory.inspect(key)
-    }
-
-    fn admin(&self) -> Option<&dyn Admin> {
-        self.memory.admin()
-    }
-
-    fn completions(&self) -> Option<&dyn Completions> {
-        self.memory.completions()
-    }
-
-    fn mode_changes(&self) -> Option<&dyn ModeChanges> {
-        self.memory.mode_changes()
     }
 }

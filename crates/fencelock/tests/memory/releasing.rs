@@ -61,7 +61,7 @@ async fn releasing_a_lock_that_was_taken_names_the_taker_and_leaves_it_alone() {
     scene.net.always(Verb::Renew, Fate::Hang);
     // For example, the server's clock runs fast: it grants the key to another holder before our lease ends.
     let seen = scene.holding("k").await.unwrap();
-    fencelock::contract::Admin::evict(&*scene.memory, &seen).await.unwrap();
+    fencelock::contract::Backend::evict(&*scene.memory, &seen).await.unwrap();
     let thief = scene.neighbour().lock("k").label("thief").ttl(secs(30)).await.unwrap();
     assert!(guard.is_held(), "the loss is not known yet");
     let Released::AlreadyLost { why: LossReason::TakenBy(by) } = guard.release().await.unwrap() else {

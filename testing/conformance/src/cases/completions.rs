@@ -239,7 +239,7 @@ async fn the_time_of_the_backend_passes(fixture: &dyn Fixture) {
 
 async fn a_restored_completion_never_replaces_that_of_a_later_run(fixture: &dyn Fixture) {
     let [a] = test_clients(fixture).await;
-    let node = fixture.node().expect("a node").await;
+    let node = fixture.backend().await;
     let token = |token| FencingToken::new(token).expect("a token");
     let (earlier, mut later) = (ending_in(&a, 2 * HOUR, token(7)).await, ending_in(&a, HOUR, token(8)).await);
     for completion in [&earlier, &later, &earlier] {

@@ -17,7 +17,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 async fn raise(fixture: &dyn Fixture, client: &TestClient, to: FencingToken) -> Raise {
-    let node = fixture.node().expect("the case needs one").await;
+    let node = fixture.backend().await;
     expect_known(node.raise(&client.key, &client.holder.id, to).await)
 }
 
@@ -76,7 +76,7 @@ async fn a_grant_is_close_to_its_proposal(fixture: &dyn Fixture) {
     // A proposal within one second of the clock of the node is granted unchanged.
     let turn = a.new_attempt();
     let proposal = usual.get() + 500_000;
-    let node = fixture.node().expect("the case needs one").await;
-    expect_known(node.acquire_proposed(&turn.claim(Intent::Try), proposal).await);
+    let node = fixture.backend().await;
+    expect_known(node.acquire_proposed(&turn.claim(Intent::Try), proposal).await.answer);
     assert_eq!(turn.still_holds().await.get(), proposal);
 }

@@ -1,9 +1,8 @@
 use fencelock::backends::Memory;
 use fencelock_core::{
-    Acquire, Admin, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion,
-    Completion, CompletionRead, Completions, Downgrade, Eviction, Fault, FencingToken, Holder, HolderId, HolderInfo,
-    Holding, Intent, Key, Listener, Mode, ModeChanges, Occupant, Occupied, Owner, QuorumNode, Release, Renew, Renewal,
-    Resize, Resized, Ttl, Unknown, WriteCompletion,
+    Acquire, Backend, BoxFuture, Capabilities, Claim, ClearCompletion, Completion, CompletionRead, Downgrade, Eviction,
+    Fault, FencingToken, Holder, HolderId, HolderInfo, Holding, Intent, Key, Listener, Mode, Occupant, Occupied, Owner,
+    Release, Renew, Renewal, Reply, Request, Resize, Resized, Ttl, Unknown, WriteCompletion,
 };
 use futures_util::FutureExt;
 use std::slice;
@@ -51,11 +50,6 @@ fn of_backend(key: &Key, id: HolderId, ttl: Ttl) -> Claim {
 impl FaultyBackend {
     pub(crate) fn new(memory: Memory, defect: Defect) -> Self {
         Self { memory: Arc::new(memory), defect, answers: AtomicU64::new(1) }
-    }
-
-    /// No defect concerns nodes of a quorum.
-    pub(crate) fn node(&self) -> Arc<dyn QuorumNode> {
-        Arc::clone(&self.memory) as _
     }
 
     fn key(&self, key: &Key) -> Key {
@@ -233,206 +227,178 @@ impl Backend for FaultyBackend {
         }
     }
 
-    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply> {
-        if self.defect == Defect::ClaimsEagerly {
-            let _ = self.memory.acquire(claim).now_or_never();
+    fn call<'a>(&'a self, request: Request<'a>) -> BoxFuture<'a, Reply> {
+        match request {
+            Request::Claim(claim, None) => {
+                if self.defect == Defect::ClaimsEagerly {
+                    let _ = self.memory.acquire(claim).now_or_never();
+                }
+                Reply::of(|| self.claim(claim))
+            }
+            Request::Renew(renewals) => Reply::of(|| self.renew_each(renewals)),
+            Request::Release(key, holder) => Reply::of(|| self.give_up(key, holder)),
+            Request::Inspect(key) => Reply::of(|| self.look(key)),
+            Request::List => Reply::of(|| self.list_all()),
+            Request::Evict(seen) => Reply::of(|| self.end_holds(seen)),
+            Request::ReadCompletion(key) => Reply::of(|| self.read_done(key)),
+            Request::WriteCompletion(key, holder, done) => Reply::of(|| self.write_done(key, holder, done)),
+            Request::ClearCompletion(key, seen) => Reply::of(|| self.clear_done(key, seen)),
+            Request::Downgrade(renewal, None) => Reply::of(|| self.share(renewal)),
+            Request::Resize(key, limit) => Reply::of(move || self.set_limit(key, limit)),
+            _ => self.memory.call(request),
         }
-        Box::pin(async move { self.claim(claim).await.into() })
-    }
-
-    fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
-        self.memory.watch(key)
-    }
-
-    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {
-        Box::pin(async move {
-            let mut answers = Vec::new();
-            for renewal in renewals {
-                answers.push(self.renew_one(renewal).await);
-            }
-            if self.defect == Defect::RenewalsBackwards {
-                answers.reverse();
-            }
-            answers
-        })
-    }
-
-    fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
-        Box::pin(async move {
-            let key = &self.key(key);
-            match (self.defect, self.memory.inspect(key).await?) {
-                (Defect::KeepsWaiters, Some(seen)) if !seen.has(*holder) => {
-                    return Ok(Release::TakenBy(Occupied::from(seen).holders));
-                }
-                (Defect::ReleaseEndsTheRow, Some(seen)) if seen.has(*holder) => {
-                    self.memory.evict(&seen).await?;
-                    return Ok(Release::Released);
-                }
-                (Defect::ReleaseDoesNothing, _) => return Ok(Release::Released),
-                _ => {}
-            }
-            match (self.defect, self.memory.release(key, holder).await?) {
-                (Defect::ReleaseFreesAnybodys, Release::TakenBy(others)) => {
-                    self.memory.release(key, &others.first().holder_id().unwrap()).await
-                }
-                (Defect::ReleaseSaysReleased, _) => Ok(Release::Released),
-                (_, answer) => Ok(answer),
-            }
-        })
-    }
-
-    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
-        Box::pin(async move {
-            if self.defect == Defect::InspectTakes {
-                let claim = of_backend(key, HolderId::from_bytes([7; 16]), Ttl::default());
-                self.memory.acquire(&claim).await.answer?;
-            }
-            Ok(self.memory.inspect(&self.key(key)).await?.map(|seen| self.shown(seen)))
-        })
-    }
-
-    fn admin(&self) -> Option<&dyn Admin> {
-        Some(self)
-    }
-
-    fn completions(&self) -> Option<&dyn Completions> {
-        Some(self)
-    }
-
-    fn mode_changes(&self) -> Option<&dyn ModeChanges> {
-        Some(self)
     }
 }
 
-impl Admin for FaultyBackend {
-    fn list(&self) -> Answer<'_, Vec<Holding>> {
-        Box::pin(async {
-            let held = if self.defect == Defect::ListsNothing { Vec::new() } else { self.memory.list().await? };
-            Ok(held.into_iter().map(|seen| self.shown(seen)).collect())
-        })
+/// Requests.
+impl FaultyBackend {
+    async fn renew_each(&self, renewals: &[Renewal]) -> Vec<Result<Renew, Unknown>> {
+        let mut answers = Vec::new();
+        for renewal in renewals {
+            answers.push(self.renew_one(renewal).await);
+        }
+        if self.defect == Defect::RenewalsBackwards {
+            answers.reverse();
+        }
+        answers
     }
 
-    fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
-        Box::pin(async move {
-            if self.defect == Defect::EvictsTheRow
-                && let Some(row) = self.memory.inspect(&seen.key).await?
-            {
-                return self.memory.evict(&row).await;
+    async fn give_up(&self, key: &Key, holder: &HolderId) -> Result<Release, Unknown> {
+        let key = &self.key(key);
+        match (self.defect, self.memory.inspect(key).await?) {
+            (Defect::KeepsWaiters, Some(seen)) if !seen.has(*holder) => {
+                return Ok(Release::TakenBy(Occupied::from(seen).holders));
             }
-            match self.memory.evict(seen).await? {
-                Eviction::Changed(Some(now)) if self.defect == Defect::EvictsWhateverIsThere => {
-                    self.memory.evict(&now).await
-                }
-                answer => Ok(answer),
-            }
-        })
-    }
-
-    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
-        self.memory.diagnose()
-    }
-}
-
-impl Completions for FaultyBackend {
-    fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
-        Box::pin(async move {
-            let mut read = self.memory.read_completion(&self.completion_key(key)).await?;
-            if self.defect == Defect::CompletionIsForgotten && self.memory.inspect(key).await?.is_none() {
-                read.completion = None;
-            }
-            Ok(read)
-        })
-    }
-
-    fn write_completion<'a>(
-        &'a self,
-        key: &'a Key,
-        holder: &'a HolderId,
-        completion: &'a Completion,
-    ) -> Answer<'a, WriteCompletion> {
-        Box::pin(async move {
-            let written = self.memory.write_completion(key, holder, completion).await?;
-            let stored = self.completion_key(key);
-            match self.defect {
-                Defect::CompletesForAnybody => {
-                    self.memory.restore_completion(&stored, completion).await?;
-                    return Ok(WriteCompletion::Written);
-                }
-                Defect::CompletionGoesBack => {
-                    if let Some(seen) = self.memory.read_completion(key).await?.completion {
-                        self.memory.clear_completion(key, &seen).await?;
-                    }
-                    self.memory.restore_completion(key, completion).await?;
-                }
-                Defect::CompletionOfAllKeys => self.memory.restore_completion(&stored, completion).await?,
-                _ => {}
-            }
-            Ok(written)
-        })
-    }
-
-    fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
-        Box::pin(async move {
-            let stored = self.memory.read_completion(key).await?.completion;
-            let seen = stored.filter(|_| self.defect == Defect::ClearsAnyCompletion).unwrap_or_else(|| seen.clone());
-            self.memory.clear_completion(key, &seen).await
-        })
-    }
-}
-
-impl ModeChanges for FaultyBackend {
-    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
-        Box::pin(async move {
-            let before = self.memory.inspect(&renewal.key).await?;
-            match (self.defect, &before) {
-                (Defect::DowngradeReleases, _) => return self.released_and_claimed(renewal, before).await,
-                (Defect::DowngradeDoesNothing, Some(seen)) if seen.has(renewal.holder) => {
-                    let token = FencingToken::new(seen.first().fence.unwrap().get() + 1).unwrap();
-                    return Ok(Downgrade::Downgraded { token });
-                }
-                (Defect::DowngradeOfAnybodys, Some(seen)) => {
-                    let holder = seen.first().holder_id().unwrap();
-                    let any = Renewal::new(renewal.key.clone(), holder, renewal.ttl);
-                    self.memory.downgrade(&any).await?;
-                }
-                (Defect::DowngradeTakes, None) => {
-                    self.memory.acquire(&of_backend(&renewal.key, renewal.holder, Ttl::default())).await.answer?;
-                }
-                _ => {}
-            }
-            let was = before.and_then(|seen| seen.first().fence);
-            Ok(match (self.defect, self.memory.downgrade(renewal).await?) {
-                (Defect::DowngradeKeepsTheToken, Downgrade::Downgraded { token }) => {
-                    Downgrade::Downgraded { token: was.unwrap_or(token) }
-                }
-                (Defect::DowngradeDrawsAgain, Downgrade::Downgraded { token }) if was == Some(token) => {
-                    Downgrade::Downgraded { token: FencingToken::new(token.get() + 1).unwrap() }
-                }
-                (_, answer) => answer,
-            })
-        })
-    }
-
-    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
-        Box::pin(async move {
-            let before = self.memory.inspect(key).await?;
-            let count = before.as_ref().map_or(0, |seen| seen.holders.count());
-            let present = before.as_ref().map(|seen| seen.first().mode);
-            match (self.defect, present.and_then(Mode::limit)) {
-                (Defect::ResizeDoesNothing, Some(before)) => {
-                    Resize::check("faulty", limit)?;
-                    return Ok(Resize::Resized(Resized::new(before, limit, count.into(), count)));
-                }
-                (Defect::ResizeOfAnyMode, None) if present.is_some() => {
-                    return Ok(Resize::Resized(Resized::new(limit, limit, 1, count)));
-                }
-                _ => {}
-            }
-            let answer = self.memory.resize(key, limit).await?;
-            if let (Defect::ResizeEndsTheRow, Some(seen)) = (self.defect, before) {
+            (Defect::ReleaseEndsTheRow, Some(seen)) if seen.has(*holder) => {
                 self.memory.evict(&seen).await?;
+                return Ok(Release::Released);
             }
-            Ok(answer)
+            (Defect::ReleaseDoesNothing, _) => return Ok(Release::Released),
+            _ => {}
+        }
+        match (self.defect, self.memory.release(key, holder).await?) {
+            (Defect::ReleaseFreesAnybodys, Release::TakenBy(others)) => {
+                self.memory.release(key, &others.first().holder_id().unwrap()).await
+            }
+            (Defect::ReleaseSaysReleased, _) => Ok(Release::Released),
+            (_, answer) => Ok(answer),
+        }
+    }
+
+    async fn look(&self, key: &Key) -> Result<Option<Holding>, Unknown> {
+        if self.defect == Defect::InspectTakes {
+            let claim = of_backend(key, HolderId::from_bytes([7; 16]), Ttl::default());
+            self.memory.acquire(&claim).await.answer?;
+        }
+        Ok(self.memory.inspect(&self.key(key)).await?.map(|seen| self.shown(seen)))
+    }
+
+    async fn list_all(&self) -> Result<Vec<Holding>, Unknown> {
+        let held = if self.defect == Defect::ListsNothing { Vec::new() } else { self.memory.list().await? };
+        Ok(held.into_iter().map(|seen| self.shown(seen)).collect())
+    }
+
+    async fn end_holds(&self, seen: &Holding) -> Result<Eviction, Unknown> {
+        if self.defect == Defect::EvictsTheRow
+            && let Some(row) = self.memory.inspect(&seen.key).await?
+        {
+            return self.memory.evict(&row).await;
+        }
+        match self.memory.evict(seen).await? {
+            Eviction::Changed(Some(now)) if self.defect == Defect::EvictsWhateverIsThere => {
+                self.memory.evict(&now).await
+            }
+            answer => Ok(answer),
+        }
+    }
+
+    async fn read_done(&self, key: &Key) -> Result<CompletionRead, Unknown> {
+        let mut read = self.memory.read_completion(&self.completion_key(key)).await?;
+        if self.defect == Defect::CompletionIsForgotten && self.memory.inspect(key).await?.is_none() {
+            read.completion = None;
+        }
+        Ok(read)
+    }
+
+    async fn write_done(
+        &self,
+        key: &Key,
+        holder: &HolderId,
+        completion: &Completion,
+    ) -> Result<WriteCompletion, Unknown> {
+        let written = self.memory.write_completion(key, holder, completion).await?;
+        let stored = self.completion_key(key);
+        match self.defect {
+            Defect::CompletesForAnybody => {
+                self.memory.restore_completion(&stored, completion).await?;
+                return Ok(WriteCompletion::Written);
+            }
+            Defect::CompletionGoesBack => {
+                if let Some(seen) = self.memory.read_completion(key).await?.completion {
+                    self.memory.clear_completion(key, &seen).await?;
+                }
+                self.memory.restore_completion(key, completion).await?;
+            }
+            Defect::CompletionOfAllKeys => self.memory.restore_completion(&stored, completion).await?,
+            _ => {}
+        }
+        Ok(written)
+    }
+
+    async fn clear_done(&self, key: &Key, seen: &Completion) -> Result<ClearCompletion, Unknown> {
+        let stored = self.memory.read_completion(key).await?.completion;
+        let seen = stored.filter(|_| self.defect == Defect::ClearsAnyCompletion).unwrap_or_else(|| seen.clone());
+        self.memory.clear_completion(key, &seen).await
+    }
+
+    async fn share(&self, renewal: &Renewal) -> Result<Downgrade, Unknown> {
+        let before = self.memory.inspect(&renewal.key).await?;
+        match (self.defect, &before) {
+            (Defect::DowngradeReleases, _) => return self.released_and_claimed(renewal, before).await,
+            (Defect::DowngradeDoesNothing, Some(seen)) if seen.has(renewal.holder) => {
+                let token = FencingToken::new(seen.first().fence.unwrap().get() + 1).unwrap();
+                return Ok(Downgrade::Downgraded { token });
+            }
+            (Defect::DowngradeOfAnybodys, Some(seen)) => {
+                let holder = seen.first().holder_id().unwrap();
+                let any = Renewal::new(renewal.key.clone(), holder, renewal.ttl);
+                self.memory.downgrade(&any).await?;
+            }
+            (Defect::DowngradeTakes, None) => {
+                self.memory.acquire(&of_backend(&renewal.key, renewal.holder, Ttl::default())).await.answer?;
+            }
+            _ => {}
+        }
+        let was = before.and_then(|seen| seen.first().fence);
+        Ok(match (self.defect, self.memory.downgrade(renewal).await?) {
+            (Defect::DowngradeKeepsTheToken, Downgrade::Downgraded { token }) => {
+                Downgrade::Downgraded { token: was.unwrap_or(token) }
+            }
+            (Defect::DowngradeDrawsAgain, Downgrade::Downgraded { token }) if was == Some(token) => {
+                Downgrade::Downgraded { token: FencingToken::new(token.get() + 1).unwrap() }
+            }
+            (_, answer) => answer,
         })
+    }
+
+    async fn set_limit(&self, key: &Key, limit: u32) -> Result<Resize, Unknown> {
+        let before = self.memory.inspect(key).await?;
+        let count = before.as_ref().map_or(0, |seen| seen.holders.count());
+        let present = before.as_ref().map(|seen| seen.first().mode);
+        match (self.defect, present.and_then(Mode::limit)) {
+            (Defect::ResizeDoesNothing, Some(before)) => {
+                Resize::check("faulty", limit)?;
+                return Ok(Resize::Resized(Resized::new(before, limit, count.into(), count)));
+            }
+            (Defect::ResizeOfAnyMode, None) if present.is_some() => {
+                return Ok(Resize::Resized(Resized::new(limit, limit, 1, count)));
+            }
+            _ => {}
+        }
+        let answer = self.memory.resize(key, limit).await?;
+        if let (Defect::ResizeEndsTheRow, Some(seen)) = (self.defect, before) {
+            self.memory.evict(&seen).await?;
+        }
+        Ok(answer)
     }
 }

@@ -6,7 +6,7 @@ mod backend;
 use backend::{Defect, FaultyBackend};
 use fencelock::backends::{ManualClock, Memory};
 use fencelock_conformance::{Fixture, FixtureFactory, broken_facts};
-use fencelock_core::{Backend, BoxFuture, QuorumNode};
+use fencelock_core::{Backend, BoxFuture};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,10 +18,6 @@ struct FaultyFixture {
 impl Fixture for FaultyFixture {
     fn backend(&self) -> BoxFuture<'_, Arc<dyn Backend>> {
         Box::pin(async { Arc::clone(&self.backend) as _ })
-    }
-
-    fn node(&self) -> Result<BoxFuture<'_, Arc<dyn QuorumNode>>, &'static str> {
-        Ok(Box::pin(async { self.backend.node() }))
     }
 
     fn let_time_pass(&self, span: Duration) -> BoxFuture<'_, ()> {

@@ -3,7 +3,6 @@
 
 mod book;
 mod code;
-mod contract;
 mod monitoring;
 mod packaging;
 mod pages;
@@ -165,11 +164,13 @@ fn a_target_without_a_program_of_tests_has_no_tests() {
     assert!(checked > 10, "only {checked} files were found");
 }
 
-/// A macro removes a copy that nothing else removes: methods that several types have, with their documentation, and the conversions of
-/// parameters of many types.
-const MACROS: [&str; 3] = [
+/// A macro removes a copy that nothing else removes: methods that several types have, with their documentation, the requests to a
+/// backend, and the conversions of parameters of many types.
+const MACROS: [&str; 5] = [
     "crates/fencelock/src/blocking/facade.rs",
     "crates/fencelock/src/settings.rs",
+    "crates/fencelock-core/src/backend.rs",
+    "crates/fencelock-core/src/request.rs",
     "crates/fencelock-postgres/src/calls.rs",
 ];
 

@@ -6,7 +6,7 @@ pub(crate) use fencelock_testkit::claim;
 pub(crate) use node::{Node, Road};
 
 use fencelock::backends::{Quorum, TokioClock};
-use fencelock_core::{Acquire, Backend, Claim, Drift, FencingToken, Occupied, QuorumNode, Release, Unknown};
+use fencelock_core::{Acquire, Backend, Claim, Drift, FencingToken, Occupied, Release, Unknown};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ impl TestQuorum {
     pub(crate) fn with_skews(seconds: &[u64]) -> Self {
         let clock = TokioClock::starting_now();
         let nodes: Vec<_> = seconds.iter().map(|ahead| Node::new(clock, Duration::from_secs(*ahead))).collect();
-        let backends = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn QuorumNode>).collect();
+        let backends = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Backend>).collect();
         let quorum = Arc::new(Quorum::with_clock(backends, Arc::new(clock), Drift::default()).unwrap());
         Self { nodes, quorum }
     }

@@ -1,9 +1,7 @@
 use fencelock::backends::{Memory, TokioClock};
 use fencelock_core::{
-    Acquire, Admin, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion, Clock,
-    Completion, CompletionRead, Completions, Downgrade, Eviction, Fault, FencingToken, HolderId, Holding, Key,
-    Listener, ModeChanges, Moment, QuorumNode, Raise, Release, Renew, Renewal, Resize, ServerReport, Unknown,
-    WriteCompletion,
+    Acquire, Backend, BackendReport, BoxFuture, Capabilities, Claim, Clock, Fault, Holding, Key, Listener, Moment,
+    Reply, Request, ServerReport, Unknown,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -91,111 +89,15 @@ impl Backend for Node {
         self.memory.listen(listener);
     }
 
-    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply> {
-        Box::pin(async {
-            match self.travel().await {
-                Ok(memory) => memory.acquire(claim).await,
-                Err(unknown) => Err(unknown).into(),
+    fn call<'a>(&'a self, request: Request<'a>) -> BoxFuture<'a, Reply> {
+        Box::pin(async move {
+            match (self.travel().await, request) {
+                (Ok(memory), _) => memory.call(request).await,
+                (Err(lost), Request::Diagnose) => {
+                    BackendReport::of_server(ServerReport::failed(self.name(), lost.to_string())).into()
+                }
+                (Err(lost), _) => lost.into(),
             }
         })
-    }
-
-    fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
-        Box::pin(async { self.travel().await?.watch(key).await })
-    }
-
-    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {
-        Box::pin(async {
-            match self.travel().await {
-                Ok(memory) => memory.renew(renewals).await,
-                Err(unknown) => vec![Err(unknown); renewals.len()],
-            }
-        })
-    }
-
-    fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
-        Box::pin(async { self.travel().await?.release(key, holder).await })
-    }
-
-    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
-        Box::pin(async { self.travel().await?.inspect(key).await })
-    }
-
-    fn admin(&self) -> Option<&dyn Admin> {
-        Some(self)
-    }
-
-    fn completions(&self) -> Option<&dyn Completions> {
-        Some(self)
-    }
-
-    fn mode_changes(&self) -> Option<&dyn ModeChanges> {
-        Some(self)
-    }
-}
-
-impl Admin for Node {
-    fn list(&self) -> Answer<'_, Vec<Holding>> {
-        Box::pin(async { self.travel().await?.list().await })
-    }
-
-    fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
-        Box::pin(async { self.travel().await?.evict(seen).await })
-    }
-
-    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
-        Box::pin(async {
-            match self.travel().await {
-                Ok(memory) => memory.diagnose().await,
-                Err(unknown) => BackendReport::of_server(ServerReport::failed(self.name(), unknown.to_string())),
-            }
-        })
-    }
-}
-
-impl Completions for Node {
-    fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
-        Box::pin(async { self.travel().await?.read_completion(key).await })
-    }
-
-    fn write_completion<'a>(
-        &'a self,
-        key: &'a Key,
-        holder: &'a HolderId,
-        completion: &'a Completion,
-    ) -> Answer<'a, WriteCompletion> {
-        Box::pin(async { self.travel().await?.write_completion(key, holder, completion).await })
-    }
-
-    fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
-        Box::pin(async { self.travel().await?.clear_completion(key, seen).await })
-    }
-}
-
-impl ModeChanges for Node {
-    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
-        Box::pin(async { self.travel().await?.downgrade(renewal).await })
-    }
-
-    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
-        Box::pin(async move { self.travel().await?.resize(key, limit).await })
-    }
-}
-
-impl QuorumNode for Node {
-    fn acquire_proposed<'a>(&'a self, claim: &'a Claim, proposal: u64) -> Answer<'a, Acquire> {
-        Box::pin(async move { self.travel().await?.acquire_proposed(claim, proposal).await })
-    }
-
-    fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
-        Box::pin(async move { self.travel().await?.raise(key, holder, to).await })
-    }
-
-    fn downgrade_proposed<'a>(&'a self, renewal: &'a Renewal, proposal: u64) -> Answer<'a, Downgrade> {
-        Box::pin(async move { self.travel().await?.downgrade_proposed(renewal, proposal).await })
-    }
-
-    fn restore_completion<'a>(&'a self, key: &'a Key, completion: &'a Completion) -> Answer<'a, ()> {
-        Box::pin(async { self.travel().await?.restore_completion(key, completion).await })
     }
 }

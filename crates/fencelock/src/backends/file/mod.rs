@@ -66,9 +66,8 @@ mod writer_mark;
 use completion::CompletionFile;
 use directory::Directory;
 use fencelock_core::{
-    Admin, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion,
-    Clock, Completion, CompletionRead, Completions, Downgrade, Eviction, Finding, HolderId, Holding, Key, Listener,
-    Listeners, ModeChanges, Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
+    Backend, BackendReport, BootClock, BoxFuture, Capabilities, Clock, HolderId, Key, Listener, Listeners, Reply,
+    Request, Unknown,
 };
 use inspect::LockState;
 use rustix::fs::{Access, AtFlags, CWD};
@@ -196,7 +195,8 @@ fn culprit(lock_file: &Path) -> Option<PathBuf> {
 impl Backend for File {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::default();
-        capabilities.cross_process = true;
+        (capabilities.cross_process, capabilities.lists) = (true, true);
+        (capabilities.completions, capabilities.mode_changes) = (true, true);
         (capabilities.modes.shared, capabilities.modes.permits) = (true, true);
         capabilities
     }
@@ -209,86 +209,38 @@ impl Backend for File {
         self.listeners.add(&listener);
     }
 
-    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply> {
-        Box::pin(async { self.claim(claim).into() })
-    }
-
-    fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
-        Box::pin(async { self.watch_for_end(key) })
-    }
-
-    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {
-        Box::pin(async { renewals.iter().map(|renewal| self.renew_one(renewal)).collect() })
-    }
-
-    fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
-        Box::pin(async { self.free(key, holder) })
-    }
-
-    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
-        Box::pin(async { Ok(self.inspect_key(key)?.holding(key, self.clock.wall_micros())) })
+    fn call<'a>(&'a self, request: Request<'a>) -> BoxFuture<'a, Reply> {
+        match request {
+            Request::List => Reply::of(async || Scan::in_steps(self).await.map(Scan::into_listed)),
+            Request::TryOut(_) => Reply::of(async || vec![trial::run(self).await]),
+            _ => Box::pin(async move { self.answer(request) }),
+        }
     }
 
     fn descriptors(&self, key: &Key, holder: &HolderId) -> io::Result<Vec<OwnedFd>> {
         self.table.get(key, holder).map_or_else(|| Ok(Vec::new()), |hold| hold.descriptors())
     }
-
-    fn admin(&self) -> Option<&dyn Admin> {
-        Some(self)
-    }
-
-    fn completions(&self) -> Option<&dyn Completions> {
-        Some(self)
-    }
-
-    fn mode_changes(&self) -> Option<&dyn ModeChanges> {
-        Some(self)
-    }
 }
 
-impl Admin for File {
-    fn list(&self) -> Answer<'_, Vec<Holding>> {
-        Box::pin(async { Ok(Scan::in_steps(self).await?.into_listed()) })
-    }
-
-    fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
-        Box::pin(async { self.refuse(seen) })
-    }
-
-    fn try_out<'a>(&'a self, _: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
-        Box::pin(async { vec![trial::run(self).await] })
-    }
-
-    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
-        Box::pin(async { BackendReport::of_findings(diagnose::findings(self)) })
-    }
-}
-
-impl Completions for File {
-    fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
-        Box::pin(async { CompletionFile::of(self, key).read() })
-    }
-
-    fn write_completion<'a>(
-        &'a self,
-        key: &'a Key,
-        holder: &'a HolderId,
-        completion: &'a Completion,
-    ) -> Answer<'a, WriteCompletion> {
-        Box::pin(async { CompletionFile::of(self, key).write(holder, completion) })
-    }
-
-    fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
-        Box::pin(async { CompletionFile::of(self, key).clear(seen) })
-    }
-}
-
-impl ModeChanges for File {
-    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
-        Box::pin(async { self.make_shared(&renewal.key, &renewal.holder) })
-    }
-
-    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
-        Box::pin(async move { self.set_limit(key, limit) })
+impl File {
+    fn answer(&self, request: Request<'_>) -> Reply {
+        match request {
+            Request::Claim(claim, _) => self.claim(claim).into(),
+            Request::Renew(renewals) => renewals.iter().map(|one| self.renew_one(one)).collect::<Vec<_>>().into(),
+            Request::Release(key, holder) => self.free(key, holder).into(),
+            Request::Inspect(key) => {
+                self.inspect_key(key).map(|seen| seen.holding(key, self.clock.wall_micros())).into()
+            }
+            Request::Watch(key) => self.watch_for_end(key).into(),
+            Request::Downgrade(hold, _) => self.make_shared(&hold.key, &hold.holder).into(),
+            Request::Resize(key, limit) => self.set_limit(key, limit).into(),
+            Request::Evict(seen) => self.refuse(seen).into(),
+            Request::Diagnose => BackendReport::of_findings(diagnose::findings(self)).into(),
+            Request::ReadCompletion(key) => CompletionFile::of(self, key).read().into(),
+            Request::WriteCompletion(key, holder, done) => CompletionFile::of(self, key).write(holder, done).into(),
+            Request::ConfirmCompletion(..) => Reply::Done(()),
+            Request::ClearCompletion(key, seen) => CompletionFile::of(self, key).clear(seen).into(),
+            _ => request.unsupported(self.name()),
+        }
     }
 }

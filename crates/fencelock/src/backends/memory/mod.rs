@@ -3,14 +3,12 @@
 mod scheme;
 
 use fencelock_core::{
-    Acquire, Admin, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply,
-    ClearCompletion, Clock, ClockReading, Completion, CompletionRead, Completions, Downgrade, Eviction, FencingToken,
-    Finding, HolderId, Holding, Key, KeyStep, KeyTable, Listener, Listeners, ModeChanges, Modes, QuorumNode, Raise,
-    Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
+    Backend, BackendReport, BootClock, BoxFuture, Capabilities, Clock, ClockReading, Finding, Key, KeyTable, Listener,
+    Listeners, Modes, Reply, Request,
 };
 pub(crate) use scheme::MemoryScheme;
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError, Weak};
 
 /// Locks in the memory of this process.
 ///
@@ -64,21 +62,16 @@ impl Memory {
         Self { name, clock, leases, keys, listeners: Listeners::default() }
     }
 
-    /// Runs one atomic step on a key, and then sends its events.
-    fn step<T>(&self, key: &Key, step: impl FnOnce(&mut KeyStep<'_>) -> T) -> T {
-        let (answer, events) = {
-            let mut keys = self.lock();
-            let answer = keys.step(key, ClockReading::of(&*self.clock), step);
-            (answer, keys.take_events())
+    /// Answers a request in one atomic step, and then sends its events.
+    fn answer(&self, request: Request<'_>) -> Reply {
+        let (reply, events) = {
+            let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+            (keys.answer(request, ClockReading::of(&*self.clock)), keys.take_events())
         };
         for event in &events {
             self.listeners.send(event);
         }
-        answer
-    }
-
-    fn lock(&self) -> MutexGuard<'_, KeyTable> {
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+        reply
     }
 }
 
@@ -93,6 +86,7 @@ impl Backend for Memory {
         let mut facts = Capabilities::default();
         (facts.expires, facts.portable) = (self.leases, self.leases);
         (facts.queues, facts.evicts, facts.modes) = (true, true, modes());
+        (facts.lists, facts.completions, facts.mode_changes, facts.node) = (true, true, true, true);
         facts
     }
 
@@ -104,113 +98,18 @@ impl Backend for Memory {
         self.listeners.add(&listener);
     }
 
-    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply> {
-        Box::pin(async move { self.step(&claim.key, |key| key.claim(claim, None)).into() })
-    }
-
-    fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
-        Box::pin(async {
-            self.step(key, |key| {
-                key.watch();
-                Ok(())
-            })
+    fn call<'a>(&'a self, request: Request<'a>) -> BoxFuture<'a, Reply> {
+        Box::pin(async move {
+            if let Request::Diagnose = request {
+                let text = "memory of this process: other processes do not see these locks";
+                return BackendReport::of_findings(vec![Finding::fine("backend", text)]).into();
+            }
+            self.answer(request)
         })
-    }
-
-    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {
-        let renew = |renewal: &Renewal| self.step(&renewal.key, |key| key.renew(renewal));
-        Box::pin(async move { renewals.iter().map(|renewal| Ok(renew(renewal))).collect() })
     }
 
     fn announces_waiters(&self, _: &Key) -> bool {
         true
-    }
-
-    fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
-        Box::pin(async { self.step(key, |key| key.release(holder)) })
-    }
-
-    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
-        Box::pin(async { Ok(self.step(key, |key| key.inspect())) })
-    }
-
-    fn admin(&self) -> Option<&dyn Admin> {
-        Some(self)
-    }
-
-    fn completions(&self) -> Option<&dyn Completions> {
-        Some(self)
-    }
-
-    fn mode_changes(&self) -> Option<&dyn ModeChanges> {
-        Some(self)
-    }
-}
-
-impl Admin for Memory {
-    fn list(&self) -> Answer<'_, Vec<Holding>> {
-        Box::pin(async { Ok(self.lock().list(self.clock.now())) })
-    }
-
-    fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
-        Box::pin(async { self.step(&seen.key, |key| key.evict(seen)) })
-    }
-
-    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
-        Box::pin(async {
-            let text = "memory of this process: other processes do not see these locks";
-            BackendReport::of_findings(vec![Finding::fine("backend", text)])
-        })
-    }
-}
-
-impl Completions for Memory {
-    fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
-        Box::pin(async { Ok(self.step(key, |key| key.read_completion())) })
-    }
-
-    fn write_completion<'a>(
-        &'a self,
-        key: &'a Key,
-        holder: &'a HolderId,
-        completion: &'a Completion,
-    ) -> Answer<'a, WriteCompletion> {
-        Box::pin(async { Ok(self.step(key, |key| key.write_completion(holder, completion))) })
-    }
-
-    fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
-        Box::pin(async { Ok(self.step(key, |key| key.clear_completion(seen))) })
-    }
-}
-
-impl ModeChanges for Memory {
-    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
-        Box::pin(async { self.step(&renewal.key, |key| key.downgrade(renewal, None)) })
-    }
-
-    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
-        Box::pin(async move { self.step(key, |key| key.resize(limit)) })
-    }
-}
-
-impl QuorumNode for Memory {
-    fn acquire_proposed<'a>(&'a self, claim: &'a Claim, proposal: u64) -> Answer<'a, Acquire> {
-        Box::pin(async move { self.step(&claim.key, |key| key.claim(claim, Some(proposal))) })
-    }
-
-    fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
-        Box::pin(async move { Ok(self.step(key, |key| key.raise(holder, to))) })
-    }
-
-    fn downgrade_proposed<'a>(&'a self, renewal: &'a Renewal, proposal: u64) -> Answer<'a, Downgrade> {
-        Box::pin(async move { self.step(&renewal.key, |key| key.downgrade(renewal, Some(proposal))) })
-    }
-
-    fn restore_completion<'a>(&'a self, key: &'a Key, completion: &'a Completion) -> Answer<'a, ()> {
-        Box::pin(async {
-            self.step(key, |key| key.restore_completion(completion));
-            Ok(())
-        })
     }
 }
 

@@ -5,7 +5,7 @@ pub(crate) mod process;
 use fencelock::backends::File;
 use fencelock_core::{
     Acquire, Backend, Claim, Downgrade, Event, FencingToken, Holder, HolderId, Holding, Intent, Key, Listener, Mode,
-    ModeChanges, Occupant, Owner, Renew, Renewal, Ttl,
+    Occupant, Owner, Renew, Renewal, Ttl,
 };
 use futures_util::FutureExt;
 use std::future::Future;
