@@ -124,6 +124,7 @@ impl<'a> From<&'a Plan> for Awaited<'a> {
 }
 
 /// The process for which this owner keeps its lock. A keeper ignores TERM, and ends with that process.
+#[cfg(feature = "top")]
 pub(crate) fn watched_by(owner: &Owner) -> Option<u32> {
     process_of(owner.label()?)?.try_into().ok()
 }
