@@ -154,6 +154,15 @@ async fn a_try_without_an_answer_ends_no_wait_for_a_slot() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_claim_of_a_queue_that_is_refused_ends_the_wait_for_a_slot() {
+    let scene = Scene::new();
+    let _others = fill(&scene.neighbour(), 3).await;
+    scene.net.next(Verb::Acquire, [Fate::Pass, Fate::Pass, Fate::Pass, Fate::Denied]);
+    let refused = pool(&scene.client, 3).wait(secs(3600)).acquire().await.unwrap_err();
+    assert!(matches!(&refused, Error::Unreachable { waited, .. } if *waited < secs(5)), "{refused:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_try_of_a_slot_without_an_answer_ends_with_the_wait() {
     let scene = Scene::new();
     scene.net.always(Verb::Acquire, Fate::Slow(secs(2)));
