@@ -40,7 +40,7 @@ use crate::failure::Failure;
 use crate::plan::Plan;
 use crate::report::Reporter;
 use crate::text;
-use fencelock::{Client, HolderId, Mode, Owner};
+use fencelock::{Client, HolderId, Mode};
 use serde::{Deserialize, Serialize};
 
 /// What is asked of a keeper.
@@ -125,7 +125,7 @@ impl<'a> From<&'a Plan> for Awaited<'a> {
 
 /// The process for which this owner keeps its lock. A keeper ignores TERM, and ends with that process.
 #[cfg(feature = "top")]
-pub(crate) fn watched_by(owner: &Owner) -> Option<u32> {
+pub(crate) fn watched_by(owner: &fencelock::Owner) -> Option<u32> {
     process_of(owner.label()?)?.try_into().ok()
 }
 
