@@ -73,6 +73,7 @@ impl Context {
     }
 
     /// What the URL says beside the address, in one order.
+    #[cfg(target_os = "linux")]
     pub(crate) fn options(&self) -> Result<String, Failure> {
         let url = self.url()?;
         let mut options: Vec<_> = url.split(['?', '&']).skip(1).filter(|option| !option.is_empty()).collect();

@@ -1,4 +1,4 @@
-use crate::args::{Acquire, OnLost, Run};
+use crate::args::{OnLost, Run};
 use crate::commands::elect::args::Elect;
 use crate::commands::once::args::OnceWindow;
 use crate::mode::ModeArguments;
@@ -105,7 +105,8 @@ impl Plan {
     }
 
     /// The plan of `acquire --while-pid`, which runs no command.
-    pub(crate) fn of_keeper(acquire: &Acquire, label: &str) -> Result<Self, String> {
+    #[cfg(target_os = "linux")]
+    pub(crate) fn of_keeper(acquire: &crate::args::Acquire, label: &str) -> Result<Self, String> {
         let keys = keys(&acquire.key, &acquire.more_keys)?;
         let mode = mode(acquire.mode, acquire.slots, &keys)?;
         if mode != Mode::Exclusive && acquire.slots.is_some() {

@@ -39,7 +39,6 @@ pub(crate) use socket::{ask, exist, holds, named};
 use crate::failure::Failure;
 use crate::plan::Plan;
 use crate::report::Reporter;
-use crate::text;
 use fencelock::{Client, HolderId, Mode};
 use serde::{Deserialize, Serialize};
 
@@ -135,7 +134,7 @@ fn label_of(owner: &str, (pid, command): (u32, &str), label: Option<&str>) -> St
     let owner = if owner.is_empty() { String::new() } else { format!("for {owner} ") };
     let of_process = format!("{owner}while {pid} {command}");
     let why = label.filter(|label| !label.is_empty()).map(|label| format!(": {label}")).unwrap_or_default();
-    text::label(&format!("{of_process}{why}"))
+    crate::text::label(&format!("{of_process}{why}"))
 }
 
 /// The name of the owner in the label of a lock that a keeper has.
