@@ -258,11 +258,11 @@ impl Attempt<'_> {
     /// give back. Continues if none is free.
     async fn pass(&self, slots: impl Iterator<Item = u32>) -> ControlFlow<Option<(u32, Guard)>> {
         for slot in slots {
-            let failed = match self.slots.lock_of(slot).wait(Duration::ZERO).await {
+            let (failure, is_over) = match self.slots.lock_of(slot).wait(Duration::ZERO).await {
                 Ok(guard) => return Break(Some((slot, guard))),
                 Err(error) => self.failed(error),
             };
-            match failed.0.after_try(failed.1) {
+            match failure.after_try(is_over) {
                 AfterTry::NextSlot => {}
                 AfterTry::EndPass => break,
                 AfterTry::GiveUp => return Break(None),

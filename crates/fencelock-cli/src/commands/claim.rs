@@ -5,7 +5,7 @@ use crate::plan::OnceRule;
 use crate::progress::Progress;
 use crate::report::Event;
 use crate::wait_status::WaitStatus;
-use fencelock::{Client, Error, Guards, Mode, OnceStart, UnfinishedRun, Waiting, WindowDone};
+use fencelock::{Client, Error, Guards, Mode, OnceStart, UnfinishedRun, WindowDone};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -110,7 +110,7 @@ async fn claim_once(
     // Without a wait, the error reports the holder.
     if request.wait != Some(Duration::ZERO) {
         let (waits, troubles) = (Arc::clone(progress), Arc::clone(progress));
-        lock = lock.on_wait(move |waiting| show_wait(&waits, waiting));
+        lock = lock.on_wait(move |waiting| waits.waiting(&WaitStatus::from(waiting)));
         lock = lock.on_trouble(move |cause| troubles.trouble(cause));
     }
     if let Some(label) = request.label {
@@ -132,15 +132,11 @@ async fn claim_permits(
     }
     if request.wait != Some(Duration::ZERO) {
         let (waits, troubles) = (Arc::clone(progress), Arc::clone(progress));
-        semaphore = semaphore.on_wait(move |waiting| show_wait(&waits, waiting));
+        semaphore = semaphore.on_wait(move |waiting| waits.waiting(&WaitStatus::from(waiting)));
         semaphore = semaphore.on_trouble(move |cause| troubles.trouble(cause));
     }
     if let Some(label) = request.label {
         semaphore = semaphore.label(label);
     }
     semaphore.acquire(weight).await.map(Guards::from)
-}
-
-fn show_wait(progress: &Progress, waiting: &Waiting) {
-    progress.waiting(&WaitStatus::from(waiting));
 }

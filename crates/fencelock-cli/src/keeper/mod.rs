@@ -122,12 +122,6 @@ impl<'a> From<&'a Plan> for Awaited<'a> {
     }
 }
 
-/// The process for which this owner keeps its lock. A keeper ignores TERM, and ends with that process.
-#[cfg(feature = "top")]
-pub(crate) fn watched_by(owner: &fencelock::Owner) -> Option<u32> {
-    process_of(owner.label()?)?.try_into().ok()
-}
-
 /// Who has a lock and why, for everybody who waits for it: `for job-7 while 4242 runner: deploy`. See [`owner_of`].
 #[cfg(any(target_os = "linux", test))]
 fn label_of(owner: &str, (pid, command): (u32, &str), label: Option<&str>) -> String {
@@ -143,8 +137,8 @@ pub(crate) fn owner_of(label: &str) -> Option<&str> {
     process_of(rest).map(|_| owner)
 }
 
-/// The process that is named in the label of a lock that a keeper has.
-fn process_of(label: &str) -> Option<i32> {
+/// The process that is named in the label of a lock that a keeper has. A keeper ignores TERM, and ends with that process.
+pub(crate) fn process_of(label: &str) -> Option<i32> {
     let label = label.strip_prefix("for ").and_then(|rest| rest.split_once(' ')).map_or(label, |(_, rest)| rest);
     label.strip_prefix("while ")?.split(' ').next()?.parse().ok()
 }

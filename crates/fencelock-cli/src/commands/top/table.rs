@@ -420,7 +420,8 @@ impl fmt::Display for Table {
 fn remedy(held: &Holding) -> Option<String> {
     let (Occupant::Holder(holder), 1) = (&held.first().occupant, held.holders.count()) else { return None };
     let (pid, host) = (holder.owner.pid()?, plain(holder.owner.host()));
-    let (pid, keeper) = match keeper::watched_by(&holder.owner) {
+    let watched = holder.owner.label().and_then(keeper::process_of);
+    let (pid, keeper) = match watched.and_then(|watched| u32::try_from(watched).ok()) {
         Some(watched) => (watched, format!(", for which process {pid} keeps it and ignores TERM")),
         None => (pid, String::new()),
     };
