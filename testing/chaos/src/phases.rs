@@ -17,8 +17,8 @@ use fencelock::blocking::Client;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The time limit for random events of the clients.
-const TIMEOUT: Duration = Duration::from_secs(20);
+/// The time limit for random events of the clients, long enough for a slow machine.
+const TIMEOUT: Duration = Duration::from_secs(180);
 const DISMISSAL: Duration = Duration::from_secs(30);
 
 /// The settings of a run.

@@ -101,7 +101,7 @@ impl Task {
         hold.access(writer).await?;
         tokio::time::sleep(self.rng.millis(1, 40)).await;
         hold.access(writer).await?;
-        if self.rng.chance(300_000) {
+        if self.rng.chance(500_000) {
             // The start is recorded, so this sends no request.
             let is_done = rest.succeed().await.is_ok();
             hold.release(guard).await;
