@@ -1,6 +1,6 @@
 //! The module `tls` of a build without it: whatever needs it names the feature.
 
-use crate::url::secrets::FileOptions;
+use crate::url::password::FileOptions;
 use fencelock_core::{Fault, Invalid};
 use redis::{ConnectionInfo, RedisError, RedisResult};
 

@@ -15,33 +15,33 @@
 //!   quarantine.
 //!
 //! # Files
-//! `map` and `view` are the slots. `routing` finds the node of a key, and the next one; `nodes` and `suspects` are the nodes and those that may be gone; `renewals`,
+//! `map` and `view` are the slots. `routing` finds the node of a key, and the next one; `renewals`,
 //! and `list` send requests to all of them.
 
 mod doctor;
 mod list;
 pub(crate) mod map;
-mod nodes;
 mod renewals;
 mod routing;
-mod scheme;
-mod suspects;
 mod url;
 pub(crate) mod view;
 
 use crate::server::raw::Server;
 use crate::server::{Redis, capabilities};
+use crate::url::hosts::Address;
+use crate::url::identity::identity;
+use crate::url::password;
 use fencelock_core::{
-    Backend, BoxFuture, Capabilities, Claim, ClaimReply, ConnectError, Intent, Invalid, Key, Listener, Reply, Request,
-    Unknown,
+    Backend, BoxFuture, Capabilities, Claim, ClaimReply, ConnectError, Connecting, Event, Intent, Invalid, Key,
+    Listener, Listeners, Registering, Reply, Request, Scheme, SchemeCommands, Unknown, UrlForm,
 };
 use map::not_a_cluster;
-use nodes::Nodes;
 use routing::Refresh;
-pub use scheme::ClusterScheme;
+use std::collections::{HashMap, HashSet};
 use std::future::ready;
-use std::sync::Arc;
-use suspects::Suspects;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
 use url::ClusterUrl;
 use view::ClusterView;
 
@@ -172,5 +172,152 @@ impl Backend for Cluster {
     /// It uses the nodes that are known here, because the cluster may soon be unreachable.
     fn reconnected(&self) -> Option<Arc<dyn Backend>> {
         Some(Arc::new(Self::with_view(self.url.for_releases(), Arc::new(self.view.copy()))))
+    }
+}
+
+/// The nodes of a cluster that this client uses. Each connects with its first request.
+#[derive(Debug, Default)]
+pub(crate) struct Nodes {
+    used: Mutex<HashMap<Address, Arc<Redis>>>,
+    /// The listeners of the client. Each node sends its events to them.
+    pub(crate) listeners: Arc<Listeners>,
+}
+
+impl Nodes {
+    /// Uses the nodes of a new map: disconnects nodes that are not in it, and keeps a queried node that serves slots.
+    pub(crate) fn keep(&self, masters: &[Address], named: &[Address], queried: Vec<(Address, Arc<Redis>)>) {
+        let is_dropped = {
+            let mut used = self.used();
+            let before = used.len();
+            used.retain(|address, _| named.contains(address));
+            let is_dropped = used.len() < before;
+            for (address, node) in queried.into_iter().filter(|(address, _)| masters.contains(address)) {
+                used.entry(address).or_insert(node);
+            }
+            is_dropped
+        };
+        if is_dropped {
+            // Messages of the removed nodes are no longer received.
+            self.listeners.send(&Event::Reset);
+        }
+    }
+
+    fn known(&self, address: &Address) -> Option<Arc<Redis>> {
+        self.used().get(address).cloned()
+    }
+
+    fn used(&self) -> MutexGuard<'_, HashMap<Address, Arc<Redis>>> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// `redis+cluster://` and `rediss+cluster://`.
+#[derive(Debug)]
+pub struct ClusterScheme;
+
+impl Scheme for ClusterScheme {
+    fn forms(&self) -> &[UrlForm] {
+        const {
+            &[
+                UrlForm::new("redis+cluster://H1,H2,H3", "machines that share a Redis Cluster"),
+                UrlForm::new("rediss+cluster://H1,H2,H3", "the same over TLS"),
+            ]
+        }
+    }
+
+    fn connect<'a>(&'a self, url: &'a str) -> Connecting<'a> {
+        Box::pin(async move { Ok(Arc::new(Cluster::open(url).await?) as _) })
+    }
+
+    fn lazy<'a>(&'a self, url: &'a str) -> Connecting<'a> {
+        Box::pin(async move { Ok(Arc::new(Cluster::lazy(url)?) as _) })
+    }
+
+    fn identity(&self, url: &str, name: &str) -> String {
+        identity(url, name)
+    }
+
+    fn commands(&self) -> Option<&dyn SchemeCommands> {
+        Some(self)
+    }
+}
+
+impl SchemeCommands for ClusterScheme {
+    fn init<'a>(&'a self, url: &'a str, _: bool) -> Registering<'a> {
+        Box::pin(async move {
+            ClusterUrl::parse(url)?;
+            Err(Invalid::new("a cluster has no quarantine, so there is nothing to set up").into())
+        })
+    }
+
+    fn with_password(&self, url: &str, password: &str) -> Result<String, Invalid> {
+        Ok(password::for_all(url, password))
+    }
+}
+
+/// A scheduler may pause a process for this long, so a request that was cancelled sooner proves nothing.
+const SHORTEST: Duration = Duration::from_millis(100);
+
+/// The nodes that have not replied since the last map, or have replied that the cluster is down.
+#[derive(Debug, Default)]
+pub(crate) struct Suspects(Mutex<HashSet<Address>>);
+
+/// A pending request. If it is cancelled, its node is suspect.
+pub(crate) struct PendingRequest<'a> {
+    pub(crate) suspects: &'a Suspects,
+    pub(crate) node: &'a Address,
+    pub(crate) begun: Instant,
+    pub(crate) is_answered: bool,
+}
+
+impl Suspects {
+    pub(crate) fn add(&self, node: &Address) {
+        self.nodes().insert(node.clone());
+    }
+
+    pub(crate) fn has(&self, node: &Address) -> bool {
+        self.nodes().contains(node)
+    }
+
+    pub(crate) fn clear(&self) {
+        self.nodes().clear();
+    }
+
+    fn nodes(&self) -> MutexGuard<'_, HashSet<Address>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PendingRequest<'_> {
+    pub(crate) fn answered(mut self) {
+        self.is_answered = true;
+    }
+}
+
+impl Drop for PendingRequest<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered && self.begun.elapsed() >= SHORTEST {
+            self.suspects.add(self.node);
+        }
+    }
+}
+
+#[cfg(test)]
+mod suspects_tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_cancelled_after_a_long_wait_makes_its_node_suspect() {
+        let (suspects, node) = (Suspects::default(), ("h".to_owned(), 1));
+        let request = || PendingRequest { suspects: &suspects, node: &node, begun: Instant::now(), is_answered: false };
+        let (answered, impatient, cancelled) = (request(), request(), request());
+        drop(impatient);
+        tokio::time::advance(SHORTEST).await;
+        answered.answered();
+        assert!(!suspects.has(&node));
+        drop(cancelled);
+        assert!(suspects.has(&node));
+        suspects.clear();
+        assert!(!suspects.has(&node));
     }
 }

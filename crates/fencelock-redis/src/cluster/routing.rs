@@ -1,8 +1,7 @@
 //! Finds the node of a key, and follows redirections.
 
-use super::Cluster;
-use super::map::{self, ClusterMap, NODES_MAX};
-use super::suspects::PendingRequest;
+use super::map::{ClusterMap, NODES_MAX};
+use super::{Cluster, PendingRequest, map};
 use crate::server::Redis;
 use crate::url::hosts::{Address, shown};
 use fencelock_core::{

@@ -10,7 +10,7 @@ use super::batch::{Batch, send_batch};
 use super::dial::dial;
 use super::fault::{fault_of, unknown};
 use super::liveness::{Liveness, SessionTask};
-use super::origin::Origin;
+use super::push_handler::Origin;
 use super::push_handler::PushHandler;
 use super::server_info::{ServerInfo, track};
 use crate::scripts::script::{self, Call};

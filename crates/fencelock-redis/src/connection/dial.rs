@@ -1,8 +1,7 @@
 //! Opens connections to the server.
 
-use super::names::Resolver;
-use super::origin::Origin;
-use super::push_handler::PushHandler;
+use super::peers::Resolver;
+use super::push_handler::{Origin, PushHandler};
 use crate::url::target::Target;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ProtocolVersion, RedisResult};

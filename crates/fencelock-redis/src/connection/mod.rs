@@ -3,9 +3,9 @@
 //! | file | what |
 //! |---|---|
 //! | `link`, `session`, `server_info` | the live session, one connection, and what is known about its server |
-//! | `dial`, `names`, `protocol`, `plain_proxy` | opening a connection, and why it failed |
-//! | `liveness`, `origin`, `peers` | whether a connection is alive, what it leads to, and the other servers of its list |
-//! | `push_handler`, `subscription`, `shard_channels`, `subscribed` | the messages that the server pushes |
+//! | `dial`, `protocol` | opening a connection, and why it failed |
+//! | `liveness`, `peers` | whether a connection is alive, and the other servers of its list |
+//! | `push_handler`, `shard_channels` | the messages that the server pushes |
 //! | `batch`, `combiner` | requests that are sent together |
 //! | `ack_writer` | writes that replicas must confirm |
 //! | `fault` | the errors of all versions |
@@ -17,14 +17,9 @@ pub(crate) mod dial;
 pub(crate) mod fault;
 pub(crate) mod link;
 pub(crate) mod liveness;
-pub(crate) mod names;
-pub(crate) mod origin;
 pub(crate) mod peers;
-pub(crate) mod plain_proxy;
 pub(crate) mod protocol;
 pub(crate) mod push_handler;
 pub(crate) mod server_info;
 pub(crate) mod session;
 pub(crate) mod shard_channels;
-pub(crate) mod subscribed;
-pub(crate) mod subscription;

@@ -1,6 +1,6 @@
 //! Detects the protocol of a server that is not Redis by its first bytes, because the errors of the driver do not show it.
 
-use super::names::resolve;
+use super::peers::resolve;
 use crate::url::target::Target;
 use fencelock_core::{Fault, Unknown};
 use redis::{ConnectionAddr, ErrorKind, RedisError};

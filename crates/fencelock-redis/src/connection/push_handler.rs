@@ -1,12 +1,21 @@
-use super::origin::Origin;
+use super::liveness::{Liveness, SessionTask};
+use super::peers::resolved;
 use crate::scripts::message::{Grant, Message};
 use crate::scripts::quarantine::UNKNOWN_RUN_ID;
 use crate::scripts::wire::WIRE;
+use crate::sentinel::Mastership;
 use crate::url::target::Target;
-use fencelock_core::{Event, Key, Listeners, key_of_side_key};
-use redis::{PushInfo, PushKind, Value};
+use fencelock_core::{Event, Key, Listeners, hash_slot, key_of_side_key};
+use futures_util::{FutureExt, StreamExt};
+use redis::aio::PubSub;
+use redis::{ErrorKind, PushInfo, PushKind, RedisError, RedisResult, Value};
+use std::collections::{HashMap, HashSet};
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// Converts the push messages of a server into events.
 #[derive(Debug)]
@@ -122,6 +131,198 @@ impl PushHandler {
     }
 }
 
+/// The maximum number of keys that are stored for each slot, so that their waiters poll at once when the slot is moved. Other
+/// waiters poll at their usual interval.
+const KEYS_MAX: usize = 64;
+/// A client with more slots unsubscribes from those in which it no longer waits.
+const SLOTS_MAX: usize = 256;
+/// Many times the poll interval of a waiter.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// The slots whose channels one connection is subscribed to, and the keys with waiters in each.
+///
+/// The confirmation of a subscription is matched by the name of its channel: the driver takes the unsolicited message that a slot
+/// was moved for the reply to the next request. So the connection is not used for other important requests.
+#[derive(Debug, Default)]
+pub(crate) struct Subscribed {
+    state: Mutex<Subscriptions>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Subscriptions {
+    has_ended: bool,
+    slots: HashMap<u16, SlotWaiters>,
+}
+
+#[derive(Debug)]
+struct SlotWaiters {
+    keys: HashSet<Key>,
+    used: Instant,
+}
+
+impl Subscribed {
+    /// Handles a message about a subscription. Returns the keys whose channel has ended because their slot was moved.
+    pub(crate) fn pushed(&self, info: &PushInfo) -> Vec<Key> {
+        let Some(slot) = info.data.first().and_then(slot_of_channel) else { return Vec::new() };
+        let ended = {
+            let mut state = self.state();
+            if info.kind == PushKind::SSubscribe && !state.has_ended {
+                state.slots.entry(slot).or_insert_with(|| SlotWaiters { keys: HashSet::new(), used: Instant::now() });
+                None
+            } else {
+                state.slots.remove(&slot)
+            }
+        };
+        self.changed.notify_waiters();
+        ended.into_iter().flat_map(|slot| slot.keys).collect()
+    }
+
+    /// Clears all subscriptions after the connection was lost.
+    pub(crate) fn end(&self) {
+        let mut state = self.state();
+        (state.has_ended, state.slots) = (true, HashMap::new());
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.state().has_ended
+    }
+
+    pub(crate) fn has(&self, slot: u16) -> bool {
+        self.state().slots.contains_key(&slot)
+    }
+
+    /// Records that a client waits for this key.
+    pub(crate) fn add(&self, slot: u16, key: &Key) {
+        let mut state = self.state();
+        let Some(slot) = state.slots.get_mut(&slot) else { return };
+        slot.used = Instant::now();
+        if slot.keys.contains(key) {
+            return;
+        }
+        if slot.keys.len() >= KEYS_MAX
+            && let Some(any) = slot.keys.iter().next().cloned()
+        {
+            slot.keys.remove(&any);
+        }
+        slot.keys.insert(key.clone());
+    }
+
+    /// Removes slots without a waiter, if there are very many.
+    pub(crate) fn idle(&self) -> Vec<u16> {
+        let mut state = self.state();
+        if state.slots.len() < SLOTS_MAX {
+            return Vec::new();
+        }
+        let idle = state.slots.iter().filter(|(_, slot)| slot.used.elapsed() > IDLE).map(|(number, _)| *number);
+        let idle: Vec<u16> = idle.collect();
+        for slot in &idle {
+            state.slots.remove(slot);
+        }
+        idle
+    }
+
+    pub(crate) async fn wait_for(&self, slot: u16) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if self.has(slot) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, Subscriptions> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn slot_of_channel(name: &Value) -> Option<u16> {
+    let Value::BulkString(name) = name else { return None };
+    let name = std::str::from_utf8(name).ok()?;
+    name.ends_with('}').then(|| hash_slot(name))
+}
+
+/// With RESP2, a second connection subscribes. It ends with its session, and ends its session.
+#[derive(Debug)]
+pub(crate) struct Subscription(#[expect(dead_code, reason = "the task runs as long as it lives")] SessionTask);
+
+impl Subscription {
+    /// The session ends with this task: a release must not hand the lock to a channel without subscriber.
+    pub(crate) async fn start(
+        target: &Target,
+        channel: &str,
+        push_handler: &Arc<PushHandler>,
+        liveness: &Liveness,
+        server: &Arc<Origin>,
+    ) -> RedisResult<Self> {
+        let subscribe = async {
+            let mut pubsub = connect(target).await?;
+            pubsub.subscribe(channel).await?;
+            RedisResult::Ok(pubsub)
+        };
+        let pubsub = match tokio::time::timeout(target.limit, subscribe).await {
+            Ok(pubsub) => pubsub?,
+            Err(_) => return Err((ErrorKind::Io, "no reply in time").into()),
+        };
+        let (push_handler, liveness, server) = (Arc::clone(push_handler), liveness.clone(), Arc::clone(server));
+        let task = SessionTask::spawn(&liveness.clone(), async move {
+            let mut messages = pubsub.into_on_message();
+            while let Some(message) = messages.next().await {
+                push_handler.message(message.get_payload_bytes(), &server);
+            }
+            liveness.end();
+            // Wake-ups may be lost from here on.
+            push_handler.reset();
+        });
+        Ok(Self(task))
+    }
+}
+
+async fn connect(target: &Target) -> RedisResult<PubSub> {
+    let mut last = RedisError::from((ErrorKind::Io, "the name of the host has no address"));
+    for info in resolved(target.client.get_connection_info()).await? {
+        let client = target.client_with(info)?;
+        // With TLS, the driver still looks up the name in the pool of tokio, which may panic.
+        let panicked = |_| Err((ErrorKind::Io, "the connection attempt panicked").into());
+        match AssertUnwindSafe(client.get_async_pubsub()).catch_unwind().await.unwrap_or_else(panicked) {
+            Err(error) => last = error,
+            connected => return connected,
+        }
+    }
+    Err(last)
+}
+
+// The server of a connection.
+
+/// The server that messages of a connection come from.
+#[derive(Debug, Default)]
+pub(crate) struct Origin {
+    /// Its run id, empty until it is known.
+    pub(crate) run_id: OnceLock<String>,
+    /// With sentinels, whether they still name it as the master.
+    pub(crate) mastership: Option<Arc<Mastership>>,
+    /// The subscriptions of a connection with sharded channels.
+    pub(crate) shards: Option<Arc<Subscribed>>,
+}
+
+impl Origin {
+    /// Without its run id, which is set later.
+    pub(crate) fn of(mastership: Option<&Arc<Mastership>>) -> Self {
+        Self { mastership: mastership.cloned(), ..Self::default() }
+    }
+
+    pub(crate) fn run_id(&self) -> &str {
+        self.run_id.get().map_or(UNKNOWN_RUN_ID, String::as_str)
+    }
+
+    /// Whether a message that arrives now is valid.
+    pub(crate) fn counts(&self) -> bool {
+        self.mastership.as_ref().is_none_or(|mastership| mastership.counts())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,14 +380,14 @@ mod tests {
     #[test]
     fn a_change_of_a_queue_announces_a_waiter() {
         #[derive(Debug, Default)]
-        struct EventLog(std::sync::Mutex<Vec<Event>>);
+        struct EventLog(Mutex<Vec<Event>>);
         impl fencelock_core::Listener for EventLog {
             fn event(&self, event: &Event) {
                 self.0.lock().unwrap().push(event.clone());
             }
         }
-        let (handler, events) = (push_handler("p:"), std::sync::Arc::new(EventLog::default()));
-        let listener: std::sync::Arc<dyn fencelock_core::Listener> = events.clone();
+        let (handler, events) = (push_handler("p:"), Arc::new(EventLog::default()));
+        let listener: Arc<dyn fencelock_core::Listener> = events.clone();
         handler.listeners.add(&listener);
         for name in ["p:k", "fencelock:{p:k}:line", "fencelock:{p:k}:fence", "fencelock:{q:k}:line", "other"] {
             handler.invalidated(&Value::BulkString(name.into()));
@@ -200,5 +401,69 @@ mod tests {
         for text in ["", "hello", "2 a b\tk", "2 a b\tp:", &message("5e4f").replace("p:k", "k")] {
             assert_eq!(push_handler("p:").event_of(text, &origin("5e4f")), None, "{text}");
         }
+    }
+}
+
+#[cfg(test)]
+mod subscribed_tests {
+    use super::*;
+    use fencelock_core::number_in_slot;
+    use std::sync::Arc;
+
+    fn pushed(kind: PushKind, channel: &str) -> PushInfo {
+        PushInfo { kind, data: vec![Value::BulkString(channel.into()), Value::Int(1)] }
+    }
+
+    #[test]
+    fn a_moved_slot_returns_its_keys() {
+        let (subscribed, key) = (Subscribed::default(), Key::new("foo").unwrap());
+        let channel = format!("fencelock:wake:ab:12345678:{{{}}}", number_in_slot(hash_slot("foo")));
+        assert!(subscribed.pushed(&pushed(PushKind::SSubscribe, &channel)).is_empty());
+        subscribed.add(hash_slot("foo"), &key);
+        subscribed.add(hash_slot("bar"), &Key::new("bar").unwrap());
+        assert!(subscribed.has(hash_slot("foo")) && !subscribed.has(hash_slot("bar")));
+        assert!(subscribed.pushed(&pushed(PushKind::SUnsubscribe, "something else")).is_empty());
+        assert_eq!(subscribed.pushed(&pushed(PushKind::SUnsubscribe, &channel)), [key]);
+        assert!(!subscribed.has(hash_slot("foo")));
+    }
+
+    #[test]
+    fn the_stored_keys_are_bounded() {
+        let subscribed = Subscribed::default();
+        subscribed.pushed(&pushed(PushKind::SSubscribe, "c:{1}"));
+        for number in 0..1000 {
+            subscribed.add(hash_slot("1"), &Key::new(format!("{{1}}{number}")).unwrap());
+        }
+        assert_eq!(subscribed.pushed(&pushed(PushKind::SUnsubscribe, "c:{1}")).len(), KEYS_MAX);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn slots_without_waiters_are_removed_when_there_are_very_many() {
+        let subscribed = Subscribed::default();
+        for slot in 0..1000 {
+            subscribed.pushed(&pushed(PushKind::SSubscribe, &format!("c:{{{}}}", number_in_slot(slot))));
+        }
+        assert!(subscribed.idle().is_empty(), "there may be waiters");
+        tokio::time::advance(IDLE).await;
+        subscribed.add(7, &Key::new(number_in_slot(7).to_string()).unwrap());
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert_eq!(subscribed.idle().len(), 999);
+        assert!(subscribed.has(7) && !subscribed.has(8));
+    }
+
+    #[tokio::test]
+    async fn a_confirmation_ends_the_wait() {
+        let subscribed = Arc::new(Subscribed::default());
+        let waiting = tokio::spawn({
+            let subscribed = Arc::clone(&subscribed);
+            async move { subscribed.wait_for(hash_slot("1")).await }
+        });
+        tokio::task::yield_now().await;
+        subscribed.pushed(&pushed(PushKind::SSubscribe, "c:{2}"));
+        subscribed.pushed(&pushed(PushKind::SSubscribe, "c:{1}"));
+        waiting.await.unwrap();
+        subscribed.end();
+        subscribed.pushed(&pushed(PushKind::SSubscribe, "c:{1}"));
+        assert!(subscribed.has_ended() && !subscribed.has(hash_slot("1")));
     }
 }

@@ -4,12 +4,10 @@ use super::combiner::{Combiner, InFlight};
 use super::dial::{ROOM, dial_untimed};
 use super::fault::{fault_of, unknown};
 use super::liveness::{Liveness, PendingRequest, SessionTask};
-use super::origin::Origin;
-use super::plain_proxy;
-use super::protocol;
-use super::push_handler::PushHandler;
+use super::push_handler::{Origin, PushHandler};
 use super::server_info::{ServerInfo, replication_id};
 use super::shard_channels::ShardChannels;
+use super::{protocol, server_info};
 use crate::scripts::combined::Common;
 use crate::sentinel::Mastership;
 use crate::url::target::Target;
@@ -92,7 +90,7 @@ impl Session {
         let open = async {
             let mut dialled = dial_untimed(target, target.resp3, push_handler, &origin).await;
             // Some proxies close the connection at HELLO. A server that shuts down closes it once.
-            if target.resp3 && dialled.as_ref().is_err_and(plain_proxy::is_closed) {
+            if target.resp3 && dialled.as_ref().is_err_and(server_info::is_closed) {
                 dialled = dial_untimed(target, true, push_handler, &origin).await;
             }
             match dialled {
@@ -111,8 +109,8 @@ impl Session {
         };
         let (untimed, resp3) = match opened {
             Ok(Ok(dialled)) => dialled,
-            Ok(Err(error)) if plain_proxy::is_closed(&error) => {
-                let refused = plain_proxy::refuses_database(target, push_handler, &origin).await;
+            Ok(Err(error)) if server_info::is_closed(&error) => {
+                let refused = server_info::refuses_database(target, push_handler, &origin).await;
                 return Err(if let Some(refused) = refused { refused } else { explained(target, &error).await });
             }
             Ok(Err(error)) => return Err(explained(target, &error).await),
@@ -125,7 +123,7 @@ impl Session {
         let (connection, server_info) = match learned.await {
             Ok(server_info) => (connection, server_info),
             Err(unknown) if !resp3 && is_unreachable(&unknown) => {
-                plain_proxy::session_of(target, push_handler, &origin, unknown).await?
+                server_info::session_of(target, push_handler, &origin, unknown).await?
             }
             Err(unknown) => return Err(unknown),
         };
@@ -181,7 +179,7 @@ impl Session {
 
     pub(crate) async fn send(&self, command: &Cmd) -> RedisResult<Value> {
         if self.server_info.is_plain
-            && let Some(refusal) = plain_proxy::refusal(command)
+            && let Some(refusal) = server_info::refusal(command)
         {
             return Err(refusal);
         }
@@ -260,7 +258,7 @@ fn watch(mastership: &Arc<Mastership>, liveness: &Liveness, push_handler: &Arc<P
 /// Whether another protocol version would have the same error.
 fn is_final(error: &RedisError) -> bool {
     use Fault::{Denied, Loading, Timeout, Unreachable, Unsupported};
-    let is_closed = plain_proxy::is_closed(error);
+    let is_closed = server_info::is_closed(error);
     error.kind() == ErrorKind::Parse
         || !is_closed && matches!(fault_of(error), Denied | Timeout | Unreachable | Loading | Unsupported)
 }

@@ -16,11 +16,8 @@
 use super::dial::dial;
 use super::fault::{fault_of, is_unknown_command};
 use super::liveness::Liveness;
-use super::origin::Origin;
-use super::push_handler::PushHandler;
+use super::push_handler::{Origin, PushHandler, Subscribed, Subscription};
 use super::server_info::{ServerInfo, field};
-use super::subscribed::Subscribed;
-use super::subscription::Subscription;
 use crate::url::target::Target;
 use fencelock_core::{Fault, Key, hash_slot, number_in_slot};
 use redis::aio::MultiplexedConnection;

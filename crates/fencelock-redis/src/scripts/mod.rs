@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `lua/`, `lua`, `script`, `call` | the scripts, their parts, and one typed function for each |
 //! | `combined` | the script that carries out the common cases of several locks |
-//! | `reply`, `shared`, `unread` | the replies, locks that several clients hold, and what this version cannot read |
+//! | `reply`, `shared` | the replies, locks that several clients hold, and what this version cannot read |
 //! | `wire`, `message` | the version of the format, and the message of a hand-off |
 //! | `quarantine` | the marker of a server that may have lost its locks |
 
@@ -19,5 +19,4 @@ pub(crate) mod quarantine;
 pub(crate) mod reply;
 pub(crate) mod script;
 pub(crate) mod shared;
-pub(crate) mod unread;
 pub(crate) mod wire;

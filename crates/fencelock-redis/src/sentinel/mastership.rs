@@ -1,4 +1,4 @@
-use super::query::{SentinelReplies, no_majority};
+use super::node::{SentinelReplies, no_majority};
 use super::{Named, Sentinels};
 use crate::scripts::quarantine::sha256;
 use crate::url::hosts::shown;

@@ -2,13 +2,12 @@
 
 mod mastership;
 mod node;
-mod query;
 
 use crate::url::hosts::Address;
 use fencelock_core::NamedMaster;
 
 pub(crate) use mastership::Mastership;
-pub(crate) use query::Sentinels;
+pub(crate) use node::Sentinels;
 
 /// The master that a sentinel names.
 pub(crate) type Named = NamedMaster<Address>;

@@ -13,13 +13,10 @@
 mod claims;
 mod completions;
 mod doctor;
-mod evict;
 pub(crate) mod list;
 pub(crate) mod node_setup;
 pub(crate) mod raw;
 mod renewals;
-mod scheme;
-mod steps;
 
 use crate::connection::fault::unknown;
 use crate::connection::link::Link;
@@ -27,22 +24,25 @@ use crate::connection::server_info::ServerInfo;
 use crate::connection::session::Session;
 use crate::scripts::combined::Common;
 use crate::scripts::quarantine::{EpochCheck, EpochRefusal, Quarantine};
-use crate::scripts::reply::{self, Remaining, StoredLock};
-use crate::scripts::script::{self, Call, Requested};
-use crate::scripts::unread;
+use crate::scripts::reply::{Remaining, StoredLock};
+use crate::scripts::script::{Call, Requested};
+use crate::scripts::{reply, script};
+use crate::url::identity::identity;
+use crate::url::options::Role;
+use crate::url::password;
 use crate::url::target::Target;
+use claims::Steps;
 use fencelock_core::{
-    Backend, BootClock, BoxFuture, Capabilities, Clock, ConnectError, FencingToken, HolderId, Holding, Invalid, Key,
-    Listener, Raise, Release, Reply, Request, Unknown,
+    Backend, BootClock, BoxFuture, Capabilities, Clock, ConnectError, Connecting, FencingToken, HolderId, Holding,
+    Invalid, Key, Listener, Raise, Registering, Release, Reply, Request, Scheme, SchemeCommands, Unknown, UrlForm,
 };
 use futures_util::FutureExt;
+use node_setup::register;
 pub use raw::Server;
 use redis::{RedisError, Value};
-pub use scheme::RedisScheme;
 use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use steps::Steps;
 
 /// Part of the error of a server that lets a script use only the keys that its call declares.
 const UNDECLARED: &str = "undeclared key";
@@ -225,10 +225,10 @@ impl Redis {
 
     /// Refuses the `answer` to an inspection that the key is free, if no claim passes its queue.
     pub(crate) async fn check_queue(&self, redis_key: &str, answer: &Value) -> Result<(), Unknown> {
-        if !unread::may_be_stuck(answer) {
+        if !reply::may_be_stuck(answer) {
             return Ok(());
         }
-        unread::check(self.link.node(), redis_key, &self.send(|_| script::unread(redis_key)).await?)
+        reply::check(self.link.node(), redis_key, &self.send(|_| script::unread(redis_key)).await?)
     }
 
     pub(crate) fn epoch_check<'a>(&'a self, session: &'a Session) -> EpochCheck<'a> {
@@ -287,7 +287,7 @@ impl Backend for Redis {
             Request::Resize(key, limit) => Reply::of(move || self.set_limit(key, limit)),
             Request::Raise(key, holder, to) => Reply::of(move || self.raise_token(key, holder, to)),
             Request::List => Reply::of(|| list::list_all(self)),
-            Request::Evict(seen) => Reply::of(|| evict::evict(self, seen)),
+            Request::Evict(seen) => Reply::of(|| claims::evict(self, seen)),
             Request::TryOut(key) => Reply::of(move || doctor::trial::try_out(self, key)),
             Request::Diagnose => Reply::of(|| doctor::diagnose(self)),
             Request::ReadCompletion(key) => Reply::of(|| completions::read_stored(self, key)),
@@ -326,4 +326,56 @@ pub(crate) fn capabilities() -> Capabilities {
 /// Whether the error shows this for the first time.
 fn refuses_others(derives_keys: &AtomicBool, error: &RedisError) -> bool {
     error.detail().is_some_and(|detail| detail.contains(UNDECLARED)) && derives_keys.swap(false, Ordering::Relaxed)
+}
+
+/// `redis://` and `redis+sentinel://`, each also over TLS, and `redis+unix://`.
+#[derive(Debug)]
+pub struct RedisScheme;
+
+impl Scheme for RedisScheme {
+    fn forms(&self) -> &[UrlForm] {
+        const {
+            &[
+                UrlForm::new("redis://HOST[:PORT][/DB]", "machines that share one Redis; leases expire"),
+                UrlForm::new("rediss://HOST[:PORT][/DB]", "the same over TLS"),
+                UrlForm::new("redis+unix:///PATH", "a Redis on this machine, over its Unix socket"),
+                UrlForm::new("redis+sentinel://S1,S2/NAME", "machines that share the master of the sentinels"),
+                UrlForm::new("rediss+sentinel://S1,S2/NAME", "the same over TLS"),
+            ]
+        }
+    }
+
+    fn connect<'a>(&'a self, url: &'a str) -> Connecting<'a> {
+        Box::pin(async move { Ok(Arc::new(Redis::open(url).await?) as _) })
+    }
+
+    fn lazy<'a>(&'a self, url: &'a str) -> Connecting<'a> {
+        Box::pin(async move { Ok(Arc::new(Redis::lazy(url)?) as _) })
+    }
+
+    fn identity(&self, url: &str, name: &str) -> String {
+        identity(url, name)
+    }
+
+    fn commands(&self) -> Option<&dyn SchemeCommands> {
+        Some(self)
+    }
+}
+
+impl SchemeCommands for RedisScheme {
+    fn init<'a>(&'a self, url: &'a str, trust_empty: bool) -> Registering<'a> {
+        Box::pin(async move {
+            if Target::parse(url)?.quarantine.is_none() {
+                return Err(Invalid::new(
+                    "this Redis has no quarantine, so there is nothing to set up: add quarantine=on to its URL to use one",
+                )
+                .into());
+            }
+            register(Role::Alone, &[url.to_owned()], trust_empty).await
+        })
+    }
+
+    fn with_password(&self, url: &str, password: &str) -> Result<String, Invalid> {
+        Ok(password::for_all(url, password))
+    }
 }

@@ -1,7 +1,6 @@
 //! What a URL says: the servers, the options, and the secrets in files.
 
 pub(crate) mod acks;
-pub(crate) mod compat;
 pub(crate) mod hosts;
 pub(crate) mod identity;
 pub(crate) mod options;

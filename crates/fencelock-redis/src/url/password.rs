@@ -1,6 +1,10 @@
-//! A password that is given beside the URL, for [`SchemeCommands::with_password`](fencelock_core::SchemeCommands::with_password).
+//! Passwords in URLs, and the files that options name.
 
+use fencelock_core::Invalid;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::io::Read;
 
 /// The URL with this password, unless it has one. The addresses after the first belong to the same login.
 pub(crate) fn for_all(url: &str, password: &str) -> String {
@@ -32,6 +36,43 @@ fn with(server: &str, password: &str) -> String {
         Some((user, _)) if user.contains(':') => server.to_owned(),
         Some((user, host)) => format!("{user}:{}@{host}", utf8_percent_encode(password, NON_ALPHANUMERIC)),
     }
+}
+
+/// The options of a URL that name files.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct FileOptions {
+    pub(crate) ca: Option<String>,
+    pub(crate) cert: Option<String>,
+    pub(crate) key: Option<String>,
+    /// The option and its file.
+    pub(crate) password: Option<(&'static str, String)>,
+}
+
+/// Only regular files are read, because a pipe may block and a device may have no end.
+pub(crate) fn read(option: &str, file: &str, most: u64) -> Result<Vec<u8>, Invalid> {
+    let refused = |error: io::Error| Invalid::new(format!("{option}={file} cannot be read: {error}"));
+    let opened = without_waiting(File::options().read(true)).open(file).map_err(refused)?;
+    if !opened.metadata().map_err(refused)?.is_file() {
+        return Err(Invalid::new(format!("{option}={file} is not a regular file")));
+    }
+    let mut bytes = Vec::new();
+    opened.take(most + 1).read_to_end(&mut bytes).map_err(refused)?;
+    if bytes.len() as u64 > most {
+        return Err(Invalid::new(format!("{option}={file} is longer than {most} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// On Unix, opening a pipe waits for its writer.
+#[cfg(unix)]
+fn without_waiting(options: &mut OpenOptions) -> &mut OpenOptions {
+    use std::os::unix::fs::OpenOptionsExt;
+    options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
+}
+
+#[cfg(not(unix))]
+fn without_waiting(options: &mut OpenOptions) -> &mut OpenOptions {
+    options
 }
 
 #[cfg(test)]

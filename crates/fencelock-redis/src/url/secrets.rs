@@ -1,25 +1,15 @@
 //! Files that a URL refers to: certificates, keys and passwords.
 
-use crate::tls::{self, Certificates};
+use crate::tls;
+use crate::tls::Certificates;
+use crate::url::password::{FileOptions, read};
 use fencelock_core::{Fault, Invalid};
 use redis::{ConnectionInfo, RedisResult};
 use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 const PASSWORD_MAX: u64 = 1 << 12;
-
-/// The options of a URL that name files.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct FileOptions {
-    pub(crate) ca: Option<String>,
-    pub(crate) cert: Option<String>,
-    pub(crate) key: Option<String>,
-    /// The option and its file.
-    pub(crate) password: Option<(&'static str, String)>,
-}
 
 /// The files of a URL. They are read for each connection, because they are replaced while the client runs.
 #[derive(Debug)]
@@ -114,33 +104,6 @@ fn password(option: &str, file: &str) -> Result<String, Invalid> {
         return Err(Invalid::new(format!("{option}={file} has no password in its first line")));
     }
     Ok(password.to_owned())
-}
-
-/// Only regular files are read, because a pipe may block and a device may have no end.
-pub(crate) fn read(option: &str, file: &str, most: u64) -> Result<Vec<u8>, Invalid> {
-    let refused = |error: io::Error| Invalid::new(format!("{option}={file} cannot be read: {error}"));
-    let opened = without_waiting(File::options().read(true)).open(file).map_err(refused)?;
-    if !opened.metadata().map_err(refused)?.is_file() {
-        return Err(Invalid::new(format!("{option}={file} is not a regular file")));
-    }
-    let mut bytes = Vec::new();
-    opened.take(most + 1).read_to_end(&mut bytes).map_err(refused)?;
-    if bytes.len() as u64 > most {
-        return Err(Invalid::new(format!("{option}={file} is longer than {most} bytes")));
-    }
-    Ok(bytes)
-}
-
-/// On Unix, opening a pipe waits for its writer.
-#[cfg(unix)]
-fn without_waiting(options: &mut OpenOptions) -> &mut OpenOptions {
-    use std::os::unix::fs::OpenOptionsExt;
-    options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
-}
-
-#[cfg(not(unix))]
-fn without_waiting(options: &mut OpenOptions) -> &mut OpenOptions {
-    options
 }
 
 #[cfg(test)]
