@@ -47,12 +47,10 @@
 #![forbid(unsafe_code)]
 
 mod backend;
-mod backend_report;
 mod block;
 #[cfg(feature = "clock")]
 mod boot_clock;
 mod claim;
-mod clock_offset;
 mod connect_error;
 mod election;
 pub mod engine;
@@ -60,7 +58,6 @@ mod event;
 mod fault;
 mod fence;
 mod fence_gate;
-mod finding;
 mod hand_off;
 mod hash_slot;
 mod holder;
@@ -81,6 +78,7 @@ pub mod quorum;
 pub mod register;
 mod registered_node;
 mod renewal;
+mod report;
 mod request;
 mod resize;
 mod retry;
@@ -94,21 +92,18 @@ mod time;
 mod trial;
 
 pub use backend::{Answer, Backend, BoxFuture, Capabilities};
-pub use backend_report::{BackendReport, Feature, ServerReport, Topology};
 pub use block::{TokenBlock, next_block};
 #[cfg(feature = "clock")]
 pub use boot_clock::BootClock;
 pub use claim::{
     Acquire, Claim, ClaimReply, Downgrade, Eviction, Intent, Occupied, Queueing, Release, Renew, Renewal, Sent,
 };
-pub use clock_offset::ClockOffset;
 pub use connect_error::ConnectError;
 pub use election::{Leader, LeaderHistory, Observation};
 pub use event::{Event, Listener};
 pub use fault::{Fault, NodeFault, Unknown};
 pub use fence::FencingToken;
 pub use fence_gate::{FenceGate, Superseded};
-pub use finding::{Finding, Level};
 pub use hand_off::HandOffBounds;
 pub use hash_slot::{HASH_SLOTS, hash_slot, number_in_slot};
 pub use holder::{Holder, HolderId, Owner};
@@ -131,6 +126,7 @@ pub use quorum::{
 };
 pub use registered_node::{Change, RegisteredNode};
 pub use renewal::{Due, LossReason, RenewalPlan};
+pub use report::{BackendReport, ClockOffset, Feature, Finding, Level, ServerReport, Topology};
 pub use request::{Reply, Request, Response};
 pub use resize::{Resize, Resized};
 pub use retry::{RetryPlan, jitter};

@@ -1,4 +1,4 @@
-use crate::finding::TRIAL;
+use crate::report::TRIAL;
 use crate::{
     Acquire, Backend, BoxFuture, Claim, ClearCompletion, Completion, Downgrade, Eviction, Fault, FencingToken, Finding,
     Holder, HolderId, Holding, Intent, Key, Mode, Owner, Release, Renew, Renewal, Resize, Ttl, Unknown,
@@ -16,7 +16,7 @@ const TTL: Duration = Duration::from_secs(4);
 #[derive(Debug)]
 pub struct Trial<'a> {
     backend: &'a dyn Backend,
-    key: &'a Key,
+    key: Key,
     holders: [Holder; 2],
     ttl: Ttl,
 }
@@ -43,31 +43,46 @@ enum Stop {
 type Part<'a> = (&'static str, &'static str, bool, BoxFuture<'a, Result<(), Stop>>);
 
 impl<'a> Trial<'a> {
-    /// Tries `backend` with this key and two new holder ids.
-    pub fn new(backend: &'a dyn Backend, key: &'a Key, ids: [HolderId; 2]) -> Self {
-        let longest = backend.capabilities().longest_ttl.unwrap_or(TTL);
-        let ttl = Ttl::new(TTL.min(longest)).unwrap_or_default();
-        let holders = ids.map(|id| Holder { id, owner: Owner::from_text("fencelock-doctor") });
-        Self { backend, key, holders, ttl }
-    }
-
-    /// The key of a trial, and its holders: the key that is named, or one that no program uses, with `tag` at its end. `fill` gives
-    /// random bytes.
-    pub fn names<E>(
+    /// A trial of `backend` with the key that is named, or with one that no program uses, with `tag` at its end.
+    /// `fill` gives random bytes; without them there is none, but [`Trial::impossible`].
+    pub fn new<E>(
+        backend: &'a dyn Backend,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
         named: Option<&Key>,
         tag: &str,
-    ) -> Option<(Key, [HolderId; 2])> {
+    ) -> Option<Self> {
         let mut random = [[0; 16]; 3];
         fill(random.as_flattened_mut()).ok()?;
-        let [name, first, second] = random.map(HolderId::from_bytes);
+        let [name, ids @ ..] = random.map(HolderId::from_bytes);
         let own = || Key::new(format!("fencelock-doctor-{name}{tag}")).ok();
-        Some((named.cloned().or_else(own)?, [first, second]))
+        let longest = backend.capabilities().longest_ttl.unwrap_or(TTL);
+        let ttl = Ttl::new(TTL.min(longest)).unwrap_or_default();
+        let holders = ids.map(|id| Holder { id, owner: Owner::from_text("fencelock-doctor") });
+        Some(Self { backend, key: named.cloned().or_else(own)?, holders, ttl })
+    }
+
+    /// What is found without a trial.
+    pub fn impossible() -> Finding {
+        Finding::not_tried("the operating system returned no random numbers", "")
+    }
+
+    /// The key.
+    pub const fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Ends the holds that it may have left; whether that is certain.
+    pub async fn end_holds(&self) -> bool {
+        let mut ended = true;
+        for holder in &self.holders {
+            ended &= self.backend.release(&self.key, &holder.id).await.is_ok();
+        }
+        ended
     }
 
     /// Tries each part. `clean` removes what the trial, or a part that failed, has left; if it cannot, the rest is not tried, and counts as
     /// failed.
-    pub async fn run(&self, clean: &(dyn Fn() -> BoxFuture<'a, bool> + Sync)) -> Tried {
+    pub async fn run<'s>(&'s self, clean: &(dyn Fn() -> BoxFuture<'s, bool> + Sync)) -> Tried {
         let mut tried = Tried::default();
         let mut parts = self.parts().into_iter().filter(|(_, _, is_there, _)| *is_there);
         while let Some((feature, words, _, part)) = parts.next() {
@@ -129,13 +144,13 @@ impl<'a> Trial<'a> {
 
     async fn once(&self) -> Result<(), Stop> {
         let token = self.acquire(Mode::Exclusive).await?;
-        let read = self.checked("read a completion", self.backend.read_completion(self.key).await, |_| true)?;
+        let read = self.checked("read a completion", self.backend.read_completion(&self.key).await, |_| true)?;
         let (now, owner) = (read.now_micros, self.holders[0].owner.clone());
         let done = Completion::new(now.saturating_add(1), token, now, owner);
-        let written = self.backend.write_completion(self.key, &self.holders[0].id, &done).await;
+        let written = self.backend.write_completion(&self.key, &self.holders[0].id, &done).await;
         self.checked("store a completion", written, |it| *it == WriteCompletion::Written)?;
         self.release(0).await?;
-        let cleared = self.backend.clear_completion(self.key, &done).await;
+        let cleared = self.backend.clear_completion(&self.key, &done).await;
         self.checked("remove a completion", cleared, |it| *it == ClearCompletion::Cleared).map(drop)
     }
 
@@ -153,7 +168,7 @@ impl<'a> Trial<'a> {
     async fn permits(&self) -> Result<(), Stop> {
         self.acquire(Mode::Permits { weight: 1, limit: 2 }).await?;
         self.renew().await?;
-        self.checked("resize", self.backend.resize(self.key, 3).await, |it| matches!(it, Resize::Resized(_)))?;
+        self.checked("resize", self.backend.resize(&self.key, 3).await, |it| matches!(it, Resize::Resized(_)))?;
         self.release(0).await
     }
 
@@ -189,11 +204,11 @@ impl<'a> Trial<'a> {
 
     async fn inspect(&self) -> Result<Option<Holding>, Stop> {
         let has = |seen: &Option<Holding>| seen.as_ref().is_some_and(|seen| seen.has(self.holders[0].id));
-        self.checked("inspect", self.backend.inspect(self.key).await, has)
+        self.checked("inspect", self.backend.inspect(&self.key).await, has)
     }
 
     async fn release(&self, holder: usize) -> Result<(), Stop> {
-        let released = self.backend.release(self.key, &self.holders[holder].id).await;
+        let released = self.backend.release(&self.key, &self.holders[holder].id).await;
         self.checked("release", released, |it| *it == Release::Released).map(drop)
     }
 

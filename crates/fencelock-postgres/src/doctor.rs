@@ -1,14 +1,13 @@
 //! What operators need: the locks that are held, their end by hand, what works on the server, and a trial of it.
 
-use crate::answers::{Read, Unreadable, get};
-use crate::calls::{Call, params};
-use crate::link::Lane;
-use crate::postgres::Postgres;
+use crate::calls::{Call, Read, Unreadable, get, params};
+use crate::link::{Lane, Link};
 use crate::session::{Facts, Session, may_lose};
 use fencelock_core::{
-    Backend, BackendReport, BootClock, BoxFuture, Clock, ClockOffset, Feature, Finding, HolderId, Key, Level,
-    ServerReport, Topology, Trial, Tried, Unknown,
+    Backend, BackendReport, BootClock, BoxFuture, Clock, ClockOffset, Feature, Finding, Key, Level, ServerReport,
+    Topology, Trial, Tried, Unknown,
 };
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres::Row;
 
@@ -33,19 +32,18 @@ const FIGURES: &str = "SELECT (date_part('epoch', clock_timestamp()) * 1000000::
     EXISTS (SELECT FROM pg_namespace, aclexplode(nspacl) WHERE pg_namespace.oid = to_regnamespace($1) \
         AND grantee = 0 AND privilege_type = 'CREATE')";
 
-pub(crate) async fn diagnose(postgres: &Postgres) -> BackendReport {
-    let failed = |cause| BackendReport::unreachable(postgres.name(), format!("{cause}"), "correct what it names");
-    examine(postgres).await.unwrap_or_else(failed)
+pub(crate) async fn diagnose(link: &Arc<Link>, name: String) -> BackendReport {
+    let failed = |cause| BackendReport::unreachable(&name, format!("{cause}"), "correct what it names");
+    examine(link, &name).await.unwrap_or_else(failed)
 }
 
-async fn examine(postgres: &Postgres) -> Result<BackendReport, Unknown> {
-    let link = &postgres.link;
+async fn examine(link: &Arc<Link>, name: &str) -> Result<BackendReport, Unknown> {
     let (session, _) = link.session(Lane::Any).await?;
     let before = BootClock.wall_micros();
     let rows = session.query(FIGURES, &params![TEXT link.target.quoted_schema()]).await?;
     let after = BootClock.wall_micros();
     let row = rows.first().ok_or_else(|| Unreadable("an empty reply".to_owned()));
-    let mut report = BackendReport::of_server(ServerReport::new(postgres.name()));
+    let mut report = BackendReport::of_server(ServerReport::new(name));
     report.findings =
         link.read(row.and_then(|row| findings(&session, row, (before, after), &mut report.servers[0])))?;
     report.wire = Some(1);
@@ -159,26 +157,18 @@ fn notifications(usage: f64) -> Finding {
 }
 
 /// Each operation once, on a key that no program uses; its row is removed.
-pub(crate) async fn try_out(postgres: &Postgres, named: Option<&Key>) -> Vec<Finding> {
-    let Some((key, ids)) = Trial::names(getrandom::fill, named, "") else {
-        return vec![Finding::not_tried("the operating system returned no random numbers", "")];
-    };
+pub(crate) async fn try_out(backend: &dyn Backend, link: &Arc<Link>, named: Option<&Key>) -> Vec<Finding> {
+    let Some(trial) = Trial::new(backend, getrandom::fill, named, "") else { return vec![Trial::impossible()] };
     // Another finding says why there is no session.
-    let link = &postgres.link;
-    if link.session(Lane::Key(&key)).await.is_err() {
+    if link.session(Lane::Key(trial.key())).await.is_err() {
         return Vec::new();
     }
-    let clear = || -> BoxFuture<'_, bool> { Box::pin(clean(postgres, &key, ids)) };
-    let tried = Trial::new(postgres, &key, ids).run(&clear).await;
-    vec![tried.finding(Tried::advice)]
+    let clear = || -> BoxFuture<'_, bool> { Box::pin(clean(link, &trial)) };
+    vec![trial.run(&clear).await.finding(Tried::advice)]
 }
 
 /// Ends what the trial may have left, and removes the row.
-async fn clean(postgres: &Postgres, key: &Key, ids: [HolderId; 2]) -> bool {
-    let mut released = Ok(());
-    for id in ids {
-        released = released.and(postgres.release(key, &id).await.map(drop));
-    }
-    let forget = params![TEXT key.as_str()];
-    released.is_ok() && postgres.link.call(Lane::Key(key), Call::Forget, &forget).await.is_ok()
+async fn clean(link: &Arc<Link>, trial: &Trial<'_>) -> bool {
+    let forget = params![TEXT trial.key().as_str()];
+    trial.end_holds().await && link.call(Lane::Key(trial.key()), Call::Forget, &forget).await.is_ok()
 }

@@ -1,6 +1,6 @@
 //! Turns notifications into events, and asks for hand-offs where none arrive.
 
-use crate::answers;
+use crate::calls;
 use fencelock_core::{Event, HolderId, Key, Listeners};
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
@@ -28,7 +28,7 @@ struct Waiting {
 impl Hub {
     /// A payload proves nothing by itself: see [`Event::Handed`].
     pub(crate) fn notified(&self, payload: &str) {
-        if let Some(event) = answers::event(payload) {
+        if let Some(event) = calls::event(payload) {
             self.listeners.send(&event);
         }
     }

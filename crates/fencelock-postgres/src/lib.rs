@@ -7,12 +7,11 @@
 //! [`PostgresScheme`] implements the URLs. `fencelock` includes it with its feature `postgres`.
 //!
 //! # Files
-//! `sql` has the tables and functions, `schema` puts them into a database, `calls` and `answers` send values to them and read their
+//! `sql` has the tables and functions, `schema` puts them into a database, `calls` sends values to them and reads their
 //! replies. `url` is what names a server, `dial` opens a stream to it, a `session` is a connection, a `link` the connections of a client,
 //! and its `hub` what they have in common. `postgres` is the backend, and `doctor` reports what works.
 #![forbid(unsafe_code)]
 
-mod answers;
 mod calls;
 mod dial;
 mod doctor;
@@ -21,9 +20,7 @@ mod hub;
 mod link;
 mod postgres;
 mod schema;
-mod scheme;
 mod session;
 mod url;
 
-pub use postgres::Postgres;
-pub use scheme::PostgresScheme;
+pub use postgres::{Postgres, PostgresScheme};

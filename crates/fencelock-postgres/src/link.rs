@@ -1,7 +1,7 @@
 //! The connections of a client, which open when they are needed, and again after they end.
 
-use crate::answers::{self, Read, Unreadable};
-use crate::calls::{self, CALLS, Call, Param, params};
+use crate::calls;
+use crate::calls::{CALLS, Call, Param, Read, Unreadable, params};
 use crate::hub::Hub;
 use crate::session::Session;
 use crate::url::Target;
@@ -233,7 +233,7 @@ impl Link {
                 let holders: Vec<_> = waiters.iter().map(|(holder, _)| holder.to_bytes().to_vec()).collect();
                 let asked = params![TEXT_ARRAY keys, BYTEA_ARRAY holders];
                 let rows = link.rows(Lane::Any, Call::Handed, &asked).await;
-                for event in rows.iter().flatten().filter_map(|row| answers::handed(row).ok()) {
+                for event in rows.iter().flatten().filter_map(|row| calls::handed(row).ok()) {
                     link.hub.listeners.send(&event);
                 }
             }

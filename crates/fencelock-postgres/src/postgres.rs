@@ -1,17 +1,18 @@
 //! The backend.
 
-use crate::answers;
-use crate::calls::{self, Call, params};
+use crate::calls::{Call, params};
 use crate::doctor::{diagnose, try_out};
 use crate::fault::LOCKED;
 use crate::link::{Lane, Link};
+use crate::schema::INIT;
 use crate::session::Session;
 use crate::url::Target;
+use crate::{calls, session};
 use fencelock_core::{
     Acquire, Backend, BootClock, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion, Clock, Completion,
-    CompletionRead, ConnectError, Downgrade, Event, Eviction, Expiry, Fault, Foreign, HolderId, HolderInfo, Holding,
-    Intent, Invalid, Key, Listener, Mode, Occupant, Occupied, Release, Renew, Renewal, Reply, Request, Resize, Sent,
-    Unknown, WriteCompletion,
+    CompletionRead, ConnectError, Connecting, Downgrade, Event, Eviction, Expiry, Fault, Foreign, HolderId, HolderInfo,
+    Holding, Intent, Invalid, Key, Listener, Mode, Occupant, Occupied, RegisteredNode, Registering, Release, Renew,
+    Renewal, Reply, Request, Resize, Scheme, SchemeCommands, Sent, Unknown, UrlForm, WriteCompletion,
 };
 use futures_util::future::join;
 use std::future::ready;
@@ -104,7 +105,7 @@ impl Postgres {
             let take = [&first[..], &params![INT4 count, TEXT channel]].concat();
             let rows = link.call_over(session, Call::Take, &take, deadline).await?;
             if let Some(row) = rows.first() {
-                return link.read(answers::taken(row));
+                return link.read(calls::taken(row));
             }
         }
         let intent = match claim.queueing.intent {
@@ -122,7 +123,7 @@ impl Postgres {
                 Intent::Enqueue | Intent::Poll => join(session.listen(channel), asked).await.1?,
                 Intent::Try => asked.await?,
             };
-            let answer = link.read(rows.first().map(answers::claim).transpose())?;
+            let answer = link.read(rows.first().map(calls::claim).transpose())?;
             if let Some((answer, is_handed)) = answer.flatten() {
                 if is_handed {
                     link.tell(&claim.key).await;
@@ -154,7 +155,7 @@ impl Postgres {
         let assumed: Vec<_> = renewals.iter().map(|renewal| calls::micros(renewal.assumed)).collect();
         let renew = params![TEXT_ARRAY keys, BYTEA_ARRAY holders, INT8_ARRAY ttls, INT8_ARRAY assumed];
         let rows = link.rows(Lane::Renewals, Call::Renew, &renew).await?;
-        let answers: Result<Vec<_>, _> = rows.iter().map(answers::renewal).collect();
+        let answers: Result<Vec<_>, _> = rows.iter().map(calls::renewal).collect();
         let answers = link.read(answers)?;
         if answers.len() == renewals.len() { Ok(answers) } else { Err(link.timed_out()) }
     }
@@ -167,7 +168,7 @@ impl Postgres {
         };
         let keys: Vec<_> = renewals.iter().map(|renewal| renewal.key.as_str()).collect();
         let row = self.link.call(Lane::Renewals, Call::Locked, &params![TEXT_ARRAY keys]).await?;
-        let others: Vec<String> = self.link.read(answers::get(&row, 0))?;
+        let others: Vec<String> = self.link.read(calls::get(&row, 0))?;
         let is_locked = |renewal: &Renewal| others.iter().any(|key| key == renewal.key.as_str());
         let rest: Vec<_> = renewals.iter().filter(|renewal| !is_locked(renewal)).cloned().collect();
         let mut answers = self.renew_all(&rest).await?.into_iter();
@@ -194,7 +195,7 @@ impl Postgres {
                 // The first one was executed, so a later error is not its result.
                 Err(cause) => return first.ok_or(cause),
             };
-            let answer = link.read(answers::release(&row))?;
+            let answer = link.read(calls::release(&row))?;
             let answer = first.unwrap_or(answer);
             if !self.tell_next(key, &row, is_told).await? || Instant::now() >= deadline {
                 return Ok(answer);
@@ -205,7 +206,7 @@ impl Postgres {
 
     /// Notifies those that a request has handed the key to, if they were not told. `true` if there may be more of them.
     async fn tell_next(&self, key: &Key, row: &Row, is_told: bool) -> Result<bool, Unknown> {
-        let (is_handed, is_more) = self.link.read(answers::queue(row))?;
+        let (is_handed, is_more) = self.link.read(calls::queue(row))?;
         self.link.hub.hands_over.store(is_handed, Ordering::Relaxed);
         if is_handed && !is_told {
             self.link.tell(key).await;
@@ -229,7 +230,7 @@ impl Postgres {
             let text = format!("more than {LISTED} holders and waiters, so they are not listed: read the table locks");
             return Err(Unknown::new(self.name(), Fault::Other, text));
         }
-        link.read(answers::holdings(&rows))
+        link.read(calls::holdings(&rows))
     }
 
     pub(crate) async fn end_holds(&self, seen: &Holding) -> Result<Eviction, Unknown> {
@@ -239,7 +240,7 @@ impl Postgres {
         let evict = params![TEXT seen.key.as_str(), BYTEA_ARRAY holders];
         let row = link.call(Lane::Key(&seen.key), Call::Evict, &evict).await?;
         self.tell_all(&seen.key, &row).await?;
-        if !link.read(answers::get::<bool>(&row, 0))? {
+        if !link.read(calls::get::<bool>(&row, 0))? {
             return Ok(Eviction::Changed(self.look(&seen.key).await?.map(Box::new)));
         }
         link.hub.listeners.send(&Event::Changed { key: seen.key.clone() });
@@ -286,8 +287,8 @@ impl Backend for Postgres {
             Request::Resize(key, limit) => Reply::of(move || self.set_limit(key, limit)),
             Request::List => Reply::of(|| self.list_of(None)),
             Request::Evict(seen) => Reply::of(|| self.end_holds(seen)),
-            Request::TryOut(key) => Reply::of(move || try_out(self, key)),
-            Request::Diagnose => Reply::of(|| diagnose(self)),
+            Request::TryOut(key) => Reply::of(move || try_out(self, &self.link, key)),
+            Request::Diagnose => Reply::of(|| diagnose(&self.link, self.name())),
             Request::ReadCompletion(key) => Reply::of(|| self.read_done(key)),
             Request::WriteCompletion(key, holder, done) => Reply::of(|| self.write_done(key, holder, done)),
             Request::ConfirmCompletion(..) => Box::pin(ready(Reply::Done(()))),
@@ -312,7 +313,7 @@ impl Postgres {
         let downgrade = params![TEXT key.as_str(), BYTEA &id[..], INT8 calls::micros(renewal.ttl.get())];
         let row = self.link.call(Lane::Key(key), Call::Downgrade, &downgrade).await?;
         self.tell_all(key, &row).await?;
-        Ok(match self.link.read(answers::downgraded(&row))? {
+        Ok(match self.link.read(calls::downgraded(&row))? {
             Some(token) => Downgrade::Downgraded { token },
             None => match self.look(key).await? {
                 Some(holding) => Downgrade::TakenBy(holding.holders.map(|hold| hold.occupant)),
@@ -326,7 +327,7 @@ impl Postgres {
         let resize = params![TEXT key.as_str(), INT4 calls::signed(limit)];
         let row = self.link.call(Lane::Key(key), Call::Resize, &resize).await?;
         self.tell_all(key, &row).await?;
-        if let Some(resized) = self.link.read(answers::resized(&row, limit))? {
+        if let Some(resized) = self.link.read(calls::resized(&row, limit))? {
             return Ok(Resize::Resized(resized));
         }
         Ok(match self.look(key).await? {
@@ -340,7 +341,7 @@ impl Postgres {
 
     async fn read_done(&self, key: &Key) -> Result<CompletionRead, Unknown> {
         let row = self.link.call(Lane::Key(key), Call::ReadCompletion, &params![TEXT key.as_str()]).await?;
-        self.link.read(answers::completion(&row))
+        self.link.read(calls::completion(&row))
     }
 
     async fn write_done(&self, key: &Key, holder: &HolderId, done: &Completion) -> Result<WriteCompletion, Unknown> {
@@ -349,13 +350,55 @@ impl Postgres {
         let (granted, owner) = (signed(done.granted_micros), done.owner.as_str());
         let write = params![TEXT key.as_str(), BYTEA &id[..], INT8 until, INT8 token, INT8 granted, TEXT owner];
         let row = self.link.call(Lane::Key(key), Call::WriteCompletion, &write).await?;
-        let is_written = self.link.read(answers::get(&row, 0))?;
+        let is_written = self.link.read(calls::get(&row, 0))?;
         Ok(if is_written { WriteCompletion::Written } else { WriteCompletion::NotHeld })
     }
 
     async fn clear_done(&self, key: &Key, seen: &Completion) -> Result<ClearCompletion, Unknown> {
         let clear = params![TEXT key.as_str(), INT8 i64::from(seen.token)];
         let row = self.link.call(Lane::Key(key), Call::ClearCompletion, &clear).await?;
-        self.link.read(answers::cleared(&row))
+        self.link.read(calls::cleared(&row))
+    }
+}
+
+/// `postgres://` and `postgresql://`.
+#[derive(Debug)]
+pub struct PostgresScheme;
+
+impl Scheme for PostgresScheme {
+    fn forms(&self) -> &[UrlForm] {
+        const {
+            &[
+                UrlForm::new("postgres://HOST[:PORT]/DB", "machines that share a PostgreSQL database"),
+                UrlForm::new("postgresql://HOST[:PORT]/DB", "the same"),
+            ]
+        }
+    }
+
+    fn connect<'a>(&'a self, url: &'a str) -> Connecting<'a> {
+        Box::pin(async move { Ok(Arc::new(Postgres::open(url).await?) as _) })
+    }
+
+    fn lazy<'a>(&'a self, url: &'a str) -> Connecting<'a> {
+        Box::pin(async move { Ok(Arc::new(Postgres::lazy(url)?) as _) })
+    }
+
+    fn commands(&self) -> Option<&dyn SchemeCommands> {
+        Some(self)
+    }
+}
+
+impl SchemeCommands for PostgresScheme {
+    /// Makes the schema, or brings its functions and its quarantine up to date.
+    fn init<'a>(&'a self, url: &'a str, trust_empty: bool) -> Registering<'a> {
+        Box::pin(async move {
+            let target = Target::parse(url)?;
+            let (change, rest) = session::install(&target, INIT, trust_empty).await?;
+            Ok(vec![RegisteredNode::new(&target.name, change, rest)])
+        })
+    }
+
+    fn with_password(&self, url: &str, password: &str) -> Result<String, Invalid> {
+        Target::with_password(url, password)
     }
 }

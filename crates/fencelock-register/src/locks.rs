@@ -5,8 +5,8 @@ use fencelock_core::register::{
 };
 use fencelock_core::{
     Acquire, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply, Clock, Event,
-    Eviction, Fault, Finding, HolderId, Holding, Intent, Key, Listener, Listeners, Moment, Renew, Renewal, Reply,
-    Request, RetryPlan, Sent, ServerReport, Trial, Tried, Unknown, hash_slot,
+    Eviction, Fault, Finding, Holding, Intent, Key, Listener, Listeners, Moment, Renew, Renewal, Reply, Request,
+    RetryPlan, Sent, ServerReport, Trial, Tried, Unknown, hash_slot,
 };
 use futures_util::{StreamExt, stream};
 use std::collections::HashMap;
@@ -157,15 +157,6 @@ impl RegisterLocks {
         self.register.check()
     }
 
-    /// Ends what a trial may have left.
-    async fn clean(&self, key: &Key, ids: [HolderId; 2]) -> bool {
-        let mut released = true;
-        for id in ids {
-            released &= self.run(key, ReleaseKey(id)).await.is_ok();
-        }
-        released
-    }
-
     /// No claim of this client on this key may still be executed.
     fn is_idle(&self, key: &Key) -> bool {
         self.known().memory(key).0.is_idle()
@@ -283,14 +274,13 @@ impl RegisterLocks {
     /// Tries a lock, and what the store promises.
     async fn try_lock(&self, named: Option<&Key>) -> Vec<Finding> {
         let own = self.register.trial_key();
-        let Some((key, ids)) = Trial::names(getrandom::fill, named.or(own.as_ref()), "") else {
-            return vec![Finding::not_tried("the operating system returned no random numbers", "")];
-        };
-        let clean = || -> BoxFuture<'_, bool> { Box::pin(self.clean(&key, ids)) };
-        let tried = Trial::new(self, &key, ids).run(&clean).await;
+        let trial = Trial::new(self, getrandom::fill, named.or(own.as_ref()), "");
+        let Some(trial) = trial else { return vec![Trial::impossible()] };
+        let clean = || -> BoxFuture<'_, bool> { Box::pin(trial.end_holds()) };
+        let tried = trial.run(&clean).await;
         let mut findings = vec![tried.finding(Tried::advice)];
         if !tried.is_occupied && named.is_none() {
-            self.register.forget(&key).await;
+            self.register.forget(trial.key()).await;
         }
         findings.extend(self.register.try_out().await);
         findings

@@ -1,7 +1,5 @@
 use crate::error::Error;
-use crate::guard::{Guard, Released};
-use crate::held::Held;
-use crate::loss::Loss;
+use crate::guard::{Guard, Held, Loss, Released};
 use fencelock_core::{FencingToken, HolderId, Key, LossReason};
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};

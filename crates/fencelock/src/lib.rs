@@ -56,10 +56,8 @@
 //! neither the Redis driver nor TLS is among them. With `redis-plain`, a URL that needs TLS is an error that names the feature `redis`.
 //! `memory:` is always available, and [`register`] adds the backends of other crates.
 
-mod acquire_all;
 pub mod backends;
 pub mod blocking;
-mod builder;
 mod client;
 mod closing;
 mod driver;
@@ -67,17 +65,12 @@ mod election;
 mod error;
 mod guard;
 mod guards;
-mod held;
 mod identity;
 mod lock;
 mod lock_all;
-mod loss;
 mod once;
 mod outage_log;
-mod process;
 mod reaper;
-mod request;
-mod run;
 mod semaphore;
 mod settings;
 mod slots;
@@ -86,8 +79,7 @@ mod soak;
 pub mod telemetry;
 
 pub use backends::register;
-pub use builder::Builder;
-pub use client::Client;
+pub use client::{Builder, Client};
 pub use election::{Election, Leadership, Observer, Term};
 pub use error::Error;
 /// The whole contract, for implementers of other backends.
@@ -98,14 +90,11 @@ pub use fencelock_core::{
     Moment, NodeFault, Observation, Occupant, Owner, Resized, ServerReport, Span, Superseded, Topology, Ttl, Unknown,
     WaiterInfo,
 };
-pub use guard::{Guard, Released};
+pub use guard::{Guard, Held, Loss, Released, RenewalFailure};
 pub use guards::{Guards, HeldAll, ReleasedAll};
-pub use held::Held;
-pub use lock::Lock;
+pub use lock::{Lock, RunError};
 pub use lock_all::LockAll;
-pub use loss::{Loss, RenewalFailure};
 pub use once::{Once, OnceError, OncePerWindow, OnceRun, OnceStart, UnfinishedRun, WindowDone};
-pub use request::Waiting;
-pub use run::RunError;
 pub use semaphore::Semaphore;
+pub use settings::Waiting;
 pub use slots::{SlotGuard, SlotNumber, Slots};

@@ -1,13 +1,12 @@
 //! What can be set for a claim: the settings themselves, and the setters that every builder has.
 
 use crate::driver::ClientInner;
-use crate::error::{Error, modes};
-use crate::request::{OnTrouble, OnWait, Request};
+use crate::error::{Error, check_mode};
 use fencelock_core::engine::{AcquireRequest, LeaseSharing, Retry};
-use fencelock_core::{Invalid, Key, Mode, Span, Ttl};
+use fencelock_core::{Expiry, Holders, Invalid, Key, KeySet, Mode, Span, Ttl, Unknown};
 use std::fmt;
 use std::panic::Location;
-use std::sync::Once;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 /// The settings of a claim, for one key or several. They are checked when they are used.
@@ -53,6 +52,11 @@ impl Settings {
         Self { lease_sharing: LeaseSharing::Never, ..Self::default() }
     }
 
+    /// Takes the settings of another claim, but not its mode.
+    pub(crate) fn take(&mut self, other: &Self) {
+        *self = Self { mode: self.mode, lease_sharing: self.lease_sharing, place: self.place, ..other.clone() };
+    }
+
     /// Checks the settings, for a claim of `key`.
     pub(crate) fn check(&self, client: &ClientInner, key: Key) -> Result<Request, Error> {
         client.check_process()?;
@@ -72,7 +76,7 @@ impl Settings {
                 tracing::warn!("with a TTL of {ttl}, slow answers may end the lease: use {advised} or more");
             });
         }
-        modes::check(&client.config.backend, &key, capabilities.modes, self.mode)?;
+        check_mode(&client.config.backend, &key, capabilities.modes, self.mode)?;
         Ok(Request {
             key,
             options: AcquireRequest {
@@ -153,7 +157,16 @@ macro_rules! setters {
         }
     };
 
-    ($at:tt $($setter:ident $more:tt)+) => { $(setters! { @$setter $at $more })+ };
+    (@settings_of [$($at:tt)+]) => {
+        /// Takes the settings of this lock, for a program that claims in several ways.
+        #[doc(hidden)]
+        pub fn settings_of(mut self, lock: &crate::Lock) -> Self {
+            self.$($at)+.take(&lock.settings);
+            self
+        }
+    };
+
+    ($at:tt $($setter:ident $more:tt)+) => { setters! { @settings_of $at } $(setters! { @$setter $at $more })+ };
 
     (@ttl [$($at:tt)+] [$($more:literal)?]) => {
         /// How long the lease outlasts this process if it dies: 10 ms to 24 h, 30 s by default. A backend with a quarantine
@@ -221,5 +234,45 @@ macro_rules! setters {
             self
         }
     };
+}
+
+// A request with checked settings.
+
+pub(crate) type OnWait = Arc<dyn Fn(&Waiting) + Send + Sync>;
+pub(crate) type OnTrouble = Arc<dyn Fn(&Unknown) + Send + Sync>;
+
+/// The last known state of a wait.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Waiting {
+    /// The key.
+    pub key: Key,
+    /// The number of waiters in front; `None` without a queue.
+    pub ahead: Option<u32>,
+    /// The holders.
+    pub holders: Holders,
+    /// When the first of these holds ends unless it is renewed.
+    pub expiry: Expiry,
+    /// The duration of the oldest of these holds, if known.
+    pub held_for: Option<Duration>,
+    /// How long the request has waited.
+    pub waited: Duration,
+}
+
+/// A lock with checked settings.
+#[derive(Clone)]
+pub(crate) struct Request {
+    pub(crate) key: Key,
+    pub(crate) options: AcquireRequest,
+    pub(crate) on_wait: Option<OnWait>,
+    pub(crate) on_trouble: Option<OnTrouble>,
+}
+
+/// Several locks whose settings are checked.
+#[derive(Clone)]
+pub(crate) struct SetRequest {
+    pub(crate) keys: KeySet,
+    /// The settings of each lock. Its wait is for all of them together.
+    pub(crate) template: Request,
 }
 pub(crate) use setters;

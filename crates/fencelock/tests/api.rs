@@ -160,14 +160,14 @@ fn functions(files: &[&str]) -> Vec<Function> {
 const SETTINGS: &str = "settings.rs";
 /// The files of the async API, and the one of the blocking API that has the same names.
 const FILES: [(&[&str], &str); 9] = [
-    (&["client.rs", "builder.rs"], "blocking/client.rs"),
+    (&["client.rs"], "blocking/client.rs"),
     (&["lock.rs"], "blocking/lock.rs"),
     (&["guard.rs"], "blocking/guard.rs"),
     (&["lock_all.rs"], "blocking/lock_all.rs"),
     (&["semaphore.rs"], "blocking/semaphore.rs"),
     (&["guards.rs"], "blocking/guards.rs"),
-    (&["election/mod.rs", "election/leadership.rs", "election/observer.rs"], "blocking/election.rs"),
-    (&["once/mod.rs", "once/run.rs"], "blocking/once.rs"),
+    (&["election.rs"], "blocking/election.rs"),
+    (&["once.rs"], "blocking/once.rs"),
     (&["slots.rs"], "blocking/slots.rs"),
 ];
 /// A thread cannot be ended from outside, so its work cannot be dropped. `next` is that of an iterator. `rng` is for schedules of tasks,

@@ -3,26 +3,20 @@
 
 mod config;
 mod lease;
-mod location;
-mod reply;
-mod scheme;
 mod session;
 mod watch;
 
-pub use scheme::KubeLeases;
-
 use crate::{Found, Register, RegisterLocks, WriteReply, web};
-use config::Source;
+use config::{Location, Source};
 use fencelock_core::register::{Expect, Record, Settings};
 use fencelock_core::{
-    Answer, BootClock, BoxFuture, Clock, Fault, Finding, Invalid, Key, Listener, Listeners, Span, Unknown,
+    Answer, BootClock, BoxFuture, Clock, Connecting, Fault, Finding, Invalid, Key, Listener, Listeners, Scheme, Span,
+    Unknown, UrlForm,
 };
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use lease::{HASHED, LeaseObject};
-use location::Location;
-use reply::Reply;
 use serde_json::{Value, json};
 use session::Sessions;
 use std::collections::HashMap;
@@ -295,3 +289,74 @@ impl Register for Leases {
 
 #[cfg(test)]
 mod tests;
+
+/// `kube-lease://`, for `fencelock::register`.
+#[derive(Debug)]
+pub struct KubeLeases;
+
+impl Scheme for KubeLeases {
+    fn forms(&self) -> &[UrlForm] {
+        const { &[UrlForm::new("kube-lease:///NAMESPACE", "the Leases of a Kubernetes namespace")] }
+    }
+
+    fn connect<'a>(&'a self, url: &'a str) -> Connecting<'a> {
+        Box::pin(async move {
+            let locks = connect(url)?;
+            locks.check().await?;
+            Ok(Arc::new(locks) as _)
+        })
+    }
+
+    fn lazy<'a>(&'a self, url: &'a str) -> Connecting<'a> {
+        Box::pin(async move { Ok(Arc::new(connect(url)?) as _) })
+    }
+}
+
+// An answer of the API server, and what it means if it is an error.
+
+/// An answer.
+#[derive(Debug)]
+struct Reply {
+    status: u16,
+    /// In microseconds since 1970.
+    date: Option<u64>,
+    /// An object, or a Status; null if it is neither.
+    body: Value,
+}
+
+impl Reply {
+    /// This Lease does not exist, which is not known of its namespace.
+    fn is_missing_lease(&self) -> bool {
+        self.status == 404 && self.body["details"]["kind"] == "leases"
+    }
+
+    /// It is refused because the namespace is being deleted.
+    fn is_ending(&self) -> bool {
+        let mut causes = self.body["details"]["causes"].as_array().into_iter().flatten();
+        causes.any(|cause| cause["reason"] == "NamespaceTerminating")
+    }
+
+    /// The error. `accepted`: the credentials of this client were good before.
+    fn unknown(&self, name: &str, accepted: bool) -> Unknown {
+        let (fault, advice) = match self.status {
+            // They may be replaced under the same name.
+            401 if accepted => (Fault::Revoked, ""),
+            401 => (Fault::Denied, ": the token or certificate is wrong, or has expired"),
+            403 if self.is_ending() => (Fault::Unsupported, ""),
+            // The message names the verb.
+            403 => (Fault::Denied, ""),
+            404 if self.body["details"]["kind"] == "namespaces" => (Fault::Unsupported, ": create the namespace first"),
+            404 => (Fault::Unsupported, ": it is no API server with Leases"),
+            300..=399 => (Fault::Unsupported, ": redirects are not followed"),
+            408 => (Fault::Timeout, ""),
+            429 | 500..=599 => (Fault::Busy, ""),
+            _ => (Fault::Other, ""),
+        };
+        Unknown::new(name, fault, self.message() + advice)
+    }
+
+    fn message(&self) -> String {
+        let message = self.body["message"].as_str().filter(|message| !message.is_empty());
+        message.map_or_else(|| format!("HTTP {}", self.status), str::to_owned)
+    }
+}

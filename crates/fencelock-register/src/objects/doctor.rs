@@ -1,7 +1,6 @@
 //! A trial of what locks need of a store: who wins when several clients write at once, and which times it tells.
 
-use super::connector::Answered;
-use super::failure::unknown;
+use super::connector::{Answered, unknown};
 use super::{Objects, update};
 use crate::WriteReply;
 use fencelock_core::register::{Expect, Version};

@@ -3,20 +3,14 @@
 
 mod connector;
 mod doctor;
-mod failure;
 mod location;
 mod name;
-mod proof;
-mod scheme;
 mod service;
 
-pub use scheme::ObjectStores;
-
 use crate::{Found, Register, RegisterLocks, WriteReply};
-use connector::{Answered, Receipt};
-use failure::{unknown, words};
+use connector::{Answered, Receipt, unknown, words};
 use fencelock_core::register::{Expect, Record, Settings, Version};
-use fencelock_core::{Answer, BoxFuture, Fault, Finding, Invalid, Key, Span, Unknown};
+use fencelock_core::{Answer, BoxFuture, Connecting, Fault, Finding, Invalid, Key, Scheme, Span, Unknown, UrlForm};
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use location::Location;
 use object_store::path::Path;
@@ -226,6 +220,94 @@ impl Register for Objects {
 
     fn try_out(&self) -> BoxFuture<'_, Vec<Finding>> {
         Box::pin(self.try_conditions())
+    }
+}
+
+/// `s3://`, `az://` and `gs://`.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ObjectStores;
+
+impl Scheme for ObjectStores {
+    fn forms(&self) -> &[UrlForm] {
+        const { &[Service::S3.form(), Service::Azure.form(), Service::Google.form()] }
+    }
+
+    fn connect<'a>(&'a self, url: &'a str) -> Connecting<'a> {
+        Box::pin(async move {
+            let objects = Objects::open(url)?;
+            // A wrong address, bucket or credential is an error here.
+            objects.check().await?;
+            Ok(Arc::new(objects.locks()) as _)
+        })
+    }
+
+    fn lazy<'a>(&'a self, url: &'a str) -> Connecting<'a> {
+        Box::pin(async move { Ok(Arc::new(Objects::open(url)?.locks()) as _) })
+    }
+}
+
+// The proof that a store refuses what it must refuse, before the first write of a process and again while it claims: a store, or a
+// gateway before it, that ignores conditions has no locks. That it executes what it must execute is proved by the claim itself.
+
+const PROOF: &str = ".fencelock";
+/// What each content begins with. Anything else belongs to another program.
+const OURS: &str = "fencelock ";
+const REFUSED: &str = "fencelock 1\nEvery client tries to replace this object, and is refused.\n";
+const LIE: &str = "fencelock 1\nthis store ignores conditions\n";
+/// So often may other clients write the object, which they do only if it is not there, or is a lie.
+const ROUNDS: usize = 8;
+
+impl Objects {
+    /// Checks the address and the right to read.
+    async fn check(&self) -> Result<(), Unknown> {
+        self.within(self.proof()).await.map(drop)
+    }
+
+    async fn proof(&self) -> Result<Option<(Version, Vec<u8>)>, Unknown> {
+        let found = self.get(PROOF).await?.bytes;
+        match &found {
+            Some((_, bytes)) if !bytes.starts_with(OURS.as_bytes()) => {
+                Err(self.unsupported(format!("{PROOF} is of another program: use another prefix")))
+            }
+            _ => Ok(found),
+        }
+    }
+
+    /// Tries two writes that must be refused, and reads whether they were. No content comes back, so another client that does the
+    /// same on a store that executes them hides nothing.
+    async fn see_refusals(&self) -> Result<(), Unknown> {
+        let failed = |error: getrandom::Error| Unknown::new(&*self.name, Fault::Other, error.to_string());
+        let random = || getrandom::u64().map_err(failed);
+        let (lie, mut before) = (format!("{LIE}{:016x}\n", random()?).into_bytes(), None);
+        for _ in 0..ROUNDS {
+            let mode = match self.proof().await? {
+                None => PutMode::Create,
+                Some((version, _)) if before.as_ref() == Some(&version) => return Ok(()),
+                Some((_, bytes)) if bytes == lie => {
+                    return Err(self.unsupported("it executes a write that it refuses"));
+                }
+                // Another path to the store ignores conditions, or has done so.
+                Some((version, bytes)) if bytes.starts_with(LIE.as_bytes()) => update(&version),
+                Some((version, _)) => {
+                    self.lie(&lie).await?;
+                    before = Some(version);
+                    continue;
+                }
+            };
+            self.put(PROOF, mode, format!("{REFUSED}{:016x}\n", random()?).into_bytes()).await?;
+        }
+        Err(Unknown::new(&*self.name, Fault::Busy, format!("other clients write {PROOF} too often")))
+    }
+
+    async fn lie(&self, lie: &[u8]) -> Result<(), Unknown> {
+        let other = update(&Version::new(self.location.service.other_version()));
+        for (mode, what) in [(PutMode::Create, "an object that exists"), (other, "another version of an object")] {
+            if let WriteReply::Written { .. } = self.put(PROOF, mode, lie.to_vec()).await? {
+                let detail = format!("it, or a proxy before it, ignores the condition of a write, and replaces {what}");
+                return Err(self.unsupported(detail));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! The thread of a client, and the values of the async API that use it.
 
 use crate::driver::Driver;
-use crate::process::Process;
+use crate::identity::Process;
 use crate::{Error, Invalid};
 use futures_util::FutureExt;
 use std::cell::Cell;

@@ -1,12 +1,14 @@
 use super::Driver;
-use super::lease_state::LeaseState;
-use fencelock_core::engine::{Action, Actions, ClaimReport, Context, Duty, End, Ended, Firing, HoldId, KeyEngine};
-use fencelock_core::{Key, Mode};
+use fencelock_core::engine::{
+    Action, Actions, ClaimReport, Context, Duty, End, Ended, Firing, HoldId, KeyEngine, KeyMap, LeaseNews, Tenure,
+};
+use fencelock_core::{HolderId, Key, Mode, Moment, Renew, Ttl, Unknown};
 use std::cmp::Ordering as Order;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
+use tokio::sync::Notify;
 
 pub(crate) type Engine = KeyEngine<Option<Waker>, Option<Arc<LeaseState>>>;
 pub(super) type KeyActions = Actions<Option<Waker>, Option<Arc<LeaseState>>>;
@@ -187,3 +189,90 @@ impl PartialEq for KeyCell {
 }
 
 impl Eq for KeyCell {}
+
+/// The state that the guards of one hold share: what was granted, and how it ended. It outlives the hold.
+#[derive(Debug)]
+pub(crate) struct LeaseState {
+    pub(crate) hold: HoldId,
+    pub(crate) holder: HolderId,
+    pub(crate) ttl: Ttl,
+    /// Until then, a claim without a reply may still arrive at the server.
+    pub(crate) stray_until: Moment,
+    /// In a box, because there may be very many leases, and few have ended or fail.
+    news: Mutex<Option<Box<LeaseNews>>>,
+    /// Wakes the tasks that wait for the end.
+    pub(crate) ended: Notify,
+}
+
+impl LeaseState {
+    pub(crate) fn new(hold: HoldId, holder: HolderId, ttl: Ttl, stray_until: Moment) -> Self {
+        Self { hold, holder, ttl, stray_until, news: Mutex::new(None), ended: Notify::new() }
+    }
+
+    /// Without a loss, every tenure was released, as if there were no news.
+    pub(crate) fn on_ended<L>(&self, ended: &Ended<L>) {
+        if ended.end != End::Released {
+            self.news().get_or_insert_default().on_ended(ended);
+        }
+    }
+
+    /// See [`LeaseNews::end`].
+    pub(crate) fn end(&self, tenure: Tenure) -> End {
+        self.news().as_ref().map_or(End::Released, |news| news.end(tenure))
+    }
+
+    /// See [`LeaseNews::on_renewal`].
+    pub(crate) fn on_renewal(&self, sent: Moment, answer: &Result<Renew, Unknown>) -> bool {
+        let mut news = self.news();
+        if news.is_none() && answer.is_ok() {
+            return false;
+        }
+        let is_new = news.get_or_insert_default().on_renewal(sent, answer);
+        news.take_if(|news| news.is_empty());
+        is_new
+    }
+
+    pub(crate) fn news(&self) -> MutexGuard<'_, Option<Box<LeaseNews>>> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The keys that a client waits for or holds.
+#[derive(Debug, Default)]
+pub(crate) struct Keys {
+    cells: Mutex<KeyMap<Arc<KeyCell>>>,
+}
+
+impl Keys {
+    /// Whether no task waits for a key or holds one.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.cells().is_empty()
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<KeyCell>> {
+        self.cells().all().cloned().collect()
+    }
+
+    /// All cells of a key. Most have one, for which nothing is allocated.
+    pub(crate) fn of_key(&self, key: &Key) -> impl Iterator<Item = Arc<KeyCell>> + use<> {
+        let cells = self.cells();
+        let mut all = cells.of_key(key).cloned();
+        let first = all.next();
+        first.into_iter().chain(all.collect::<Vec<_>>())
+    }
+
+    /// The cell of a key. It may be removed before it is used: [`KeyCell::try_with`].
+    pub(super) fn get_or_insert(&self, key: &Key, mode: Mode, driver: &Arc<Driver>) -> Arc<KeyCell> {
+        let new = || Arc::new(KeyCell::new(key.clone(), mode, Arc::clone(driver)));
+        Arc::clone(self.cells().get_or_insert(key, mode, new))
+    }
+
+    /// Removes a key that no task waits for or holds.
+    pub(super) fn forget(&self, cell: &KeyCell) {
+        self.cells().remove_if(&cell.key, cell.mode, |known| **known == *cell);
+    }
+
+    fn cells(&self) -> MutexGuard<'_, KeyMap<Arc<KeyCell>>> {
+        self.cells.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

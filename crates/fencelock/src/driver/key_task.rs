@@ -3,18 +3,17 @@
 use super::ClientInner;
 use super::key_cell::{Cx, Engine, KeyCell};
 use crate::closing::Releasing;
-use crate::error::modes;
-use crate::error::{Error, busy, unconfirmed, unreachable, unreachable_once};
-use crate::guard::Guard;
-use crate::held::Held;
-use crate::request::{OnTrouble, OnWait, Request, Waiting};
+use crate::error::{Error, busy, conflict, other_hold, unconfirmed, unreachable, unreachable_once};
+use crate::guard::{Guard, Held};
+use crate::settings::{OnTrouble, OnWait, Request, Waiting};
 use fencelock_core::engine::{
     AcquireFailure, AcquireKey, AcquireNext, ClaimReport, FailureReason, KeyReply, KeyRequest, Source,
 };
 use fencelock_core::{Acquire, Claim, Holder, HolderId, Intent, Key, LossReason, Modes, Moment};
 use futures_util::future::OptionFuture;
 use std::future::poll_fn;
-use std::ops::ControlFlow::{self, Break, Continue};
+use std::ops::ControlFlow;
+use std::ops::ControlFlow::{Break, Continue};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
@@ -125,7 +124,7 @@ impl KeyTask<'_> {
             FailureReason::Busy(occupied) => busy(key, occupied, waited, attempts),
             FailureReason::Unreachable(cause) => unreachable(Some(key), cause, waited, attempts),
             FailureReason::Unconfirmed(cause) => unconfirmed(key, cause, waited, attempts),
-            FailureReason::Conflict(present) => modes::conflict(key, present, self.acquire.request().mode),
+            FailureReason::Conflict(present) => conflict(key, present, self.acquire.request().mode),
             FailureReason::Invalid(invalid) => Error::Config(invalid),
         }
     }
@@ -312,14 +311,14 @@ async fn resume_hold(client: &Arc<ClientInner>, request: &Request, holder: Holde
     let ended = || Error::Lost { key: key.clone(), reason: LossReason::Expired };
     let tokens = match reply.answer {
         Ok(Acquire::Granted { tokens }) => tokens.last().into(),
-        Ok(Acquire::Conflict(present)) => return Err(modes::conflict(key, present, options.mode)),
+        Ok(Acquire::Conflict(present)) => return Err(conflict(key, present, options.mode)),
         Ok(_) => return Err(ended()),
         Err(cause) => return Err(unconfirmed(key, cause, client.clock.now().since(called), 1)),
     };
     if client.config.capabilities.modes != Modes::default()
         && let Some(seen) = client.backend.inspect(key).await.map_err(|cause| unreachable_once(Some(key), cause))?
     {
-        options.mode = seen.resumed_mode(holder, options.mode).map_err(|held| modes::other_hold(key, held))?;
+        options.mode = seen.resumed_mode(holder, options.mode).map_err(|held| other_hold(key, held))?;
     }
     loop {
         let cell = client.keys.get_or_insert(key, options.mode, client);

@@ -5,18 +5,11 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `key_cell`, `keys` | a key with its engine behind one lock; all keys of a client |
+//! | `key_cell` | a key with its engine behind one lock; all keys of a client; what the guards of one hold share, also after its end |
 //! | `key_task` | a task that waits for a key |
-//! | `lease_state` | what the guards of one hold share, also after its end |
-//! | `renewals` | the task that renews |
-//! | `listener` | the events of the backend |
 
 mod key_cell;
 mod key_task;
-mod keys;
-mod lease_state;
-mod listener;
-mod renewals;
 
 use crate::closing::Closing;
 use crate::error::{Error, unreachable_once};
@@ -24,17 +17,18 @@ use crate::identity::{ClientRng, Identity};
 use crate::outage_log::OutageLog;
 use crate::reaper::{Reaper, watch_exit};
 use crate::telemetry::Telemetry;
-use fencelock_core::engine::{Config, SharingLimits};
-use fencelock_core::{Backend, Clock, Drift, Fault, Invalid, Key, Listener, Unknown};
-use keys::Keys;
-use renewals::Timers;
-use std::ops::Deref;
-use std::sync::{Arc, Weak};
-use std::time::Duration;
-
-pub(crate) use key_cell::{Engine, KeyCell};
+use fencelock_core::engine::{Config, HoldId, LeaseTimers, RenewalBatch, RenewalPass, SharingLimits};
+use fencelock_core::{Backend, Clock, Drift, Event, Fault, Invalid, Key, Listener, Moment, Renew, Unknown};
+use futures_util::FutureExt;
+pub(crate) use key_cell::{Engine, KeyCell, LeaseState};
+use key_cell::{KeyActions, Keys};
 pub(crate) use key_task::{acquire, resume, time_until};
-pub(crate) use lease_state::LeaseState;
+use std::ops::Deref;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+use tokio::sync::Notify;
 
 /// Longer than a busy runtime needs to run a task that was woken. A task that was only slow loses nothing but time.
 const TURN_LIMIT: Duration = Duration::from_secs(2);
@@ -217,5 +211,152 @@ impl Driver {
     pub(crate) fn holds_and_timers(&self) -> (usize, usize) {
         let timers = self.timers.table();
         (timers.holds(), timers.iter().len())
+    }
+}
+
+/// Forwards the events of the backend to the keys that they concern.
+impl Listener for Driver {
+    fn event(&self, event: &Event) {
+        match event {
+            Event::Handed { key, holder, tokens, claim_ttl } => {
+                let mut cells = self.keys.of_key(key);
+                let waits =
+                    cells.any(|cell| cell.with(|engine, cx| engine.on_hand_off(*holder, *tokens, *claim_ttl, cx)));
+                if let Some(this) = self.this.upgrade().filter(|_| !waits) {
+                    this.release_undelivered(key, *holder);
+                }
+            }
+            Event::Changed { key } => {
+                for cell in self.keys.of_key(key) {
+                    cell.with(Engine::on_changed);
+                }
+            }
+            Event::Queued { key } => {
+                for cell in self.keys.of_key(key) {
+                    cell.with(Engine::on_queued);
+                }
+            }
+            // A reset, or an event that this version does not know: a poll is always correct. Any key may have changed, so all holds are
+            // renewed soon.
+            _ => {
+                for cell in self.keys.all() {
+                    let random = self.rng.next();
+                    let after = self.timers.table().after_reset(random);
+                    cell.with(|engine, cx| engine.on_reset(after, cx));
+                }
+            }
+        }
+    }
+}
+
+// One task renews all leases of a client. Which leases, and when, is decided by [`LeaseTimers`] and [`RenewalPass`].
+
+/// The timers of all holds.
+#[derive(Debug, Default)]
+struct Timers {
+    table: Mutex<LeaseTimers<Arc<KeyCell>>>,
+    /// The task has ended, or was requested to end.
+    stopped: AtomicBool,
+    changed: Notify,
+}
+
+impl Timers {
+    /// Called under the lock of the key, so that two calls cannot move one timer in the wrong order.
+    fn apply(&self, cell: &Arc<KeyCell>, out: &KeyActions) {
+        let mut actions = out.iter().filter(|action| action.is_of_timers()).peekable();
+        if actions.peek().is_none() {
+            return;
+        }
+        let mut table = self.table();
+        let wakes = actions.fold(false, |wakes, action| wakes | table.apply(cell, action));
+        drop(table);
+        if wakes {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Whether the task has ended, or was requested to end.
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst)
+    }
+
+    /// Ends the task.
+    fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        self.changed.notify_one();
+    }
+
+    fn table(&self) -> MutexGuard<'_, LeaseTimers<Arc<KeyCell>>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Stops the timers when the renewal task ends.
+struct StopRenewals(Arc<Driver>);
+
+impl Drop for StopRenewals {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+impl Driver {
+    /// The renewal task. It ends after [`Timers::stop`].
+    fn renew_leases(self: Arc<Self>) -> impl Future<Output = ()> + Send {
+        // Outside the future: a runtime that ends before it has polled the task also stops the timers.
+        let stop = StopRenewals(self);
+        async move {
+            let driver = &stop.0;
+            loop {
+                driver.renew();
+                if driver.timers.is_stopped() {
+                    return;
+                }
+                let sleep = driver.timers.table().sleep(driver.clock.now());
+                tokio::select! {
+                    () = driver.timers.changed.notified() => {}
+                    () = tokio::time::sleep(sleep) => {}
+                }
+            }
+        }
+    }
+
+    /// Renews the leases that need it now.
+    fn renew(self: &Arc<Self>) {
+        let mut pass = RenewalPass::new(self.clock.now());
+        while let Some(before) = pass.round() {
+            let due = self.timers.table().take_before(before);
+            for (at, cell, hold) in due {
+                let duty = cell.hold_due(hold, pass.firing(at));
+                pass.add(cell, hold, duty);
+            }
+        }
+        for batch in pass.batches(|key| self.backend.renewal_group(key)) {
+            // A separate task, so that an unresponsive server does not delay the next batch.
+            tokio::spawn(Arc::clone(self).renew_batch(batch));
+        }
+    }
+
+    async fn renew_batch(self: Arc<Self>, mut batch: RenewalBatch<Arc<KeyCell>>) {
+        let limit = batch.send(self.clock.now());
+        let request = AssertUnwindSafe(tokio::time::timeout(limit, self.backend.renew(&batch.renewals)));
+        // Without an answer, a lease would never be renewed again, so a panic of the backend is one.
+        let reply = request.catch_unwind().await.map_or_else(|_| Some(Vec::new()), Result::ok);
+        let sent = batch.sent();
+        for (cell, hold, answer) in batch.answers(reply, &self.config.backend) {
+            self.on_renewal(&cell, hold, sent, answer);
+        }
+    }
+
+    fn on_renewal(&self, cell: &Arc<KeyCell>, hold: HoldId, sent: Moment, answer: Result<Renew, Unknown>) {
+        let lag = self.clock.now().since(sent);
+        cell.with(|engine, cx| {
+            let lease = engine.lease_mut(hold).and_then(|lease| lease.as_ref());
+            // A hold that was released meanwhile has no news.
+            let is_news = lease.is_some_and(|lease| lease.on_renewal(sent, &answer));
+            self.telemetry.renewed(cx.key, engine.rest(hold, cx.now), lag, &answer, is_news);
+            let announced = answer.is_ok() && self.backend.announces_waiters(cx.key);
+            engine.renewal_answered(hold, sent, answer, announced, cx);
+        });
     }
 }

@@ -1,12 +1,10 @@
-pub(crate) mod modes;
 #[cfg(test)]
 mod tests;
-mod text;
 
-use self::text::{Busy, Unreached};
-use fencelock_core::ConnectError;
 use fencelock_core::engine::ClaimFailure;
-use fencelock_core::{Expiry, Foreign, Holders, Invalid, Key, LossReason, Mode, Occupant, Occupied, Unknown};
+use fencelock_core::{
+    ConnectError, Expiry, Foreign, Holders, Invalid, Key, LossReason, Mode, Modes, Occupant, Occupied, Span, Unknown,
+};
 use std::fmt;
 use std::time::Duration;
 
@@ -268,4 +266,120 @@ pub(crate) fn busy(key: &Key, occupied: Option<Occupied>, waited: Duration, atte
 /// Like [`unreachable`], for a single attempt.
 pub(crate) fn unreachable_once(key: Option<&Key>, cause: Unknown) -> Error {
     unreachable(key, cause, Duration::ZERO, 1)
+}
+
+// The texts of errors that consist of several parts.
+
+/// The text of [`Error::Unreachable`].
+struct Unreached<'a> {
+    key: Option<&'a Key>,
+    cause: &'a Unknown,
+    waited: Duration,
+    attempts: u32,
+}
+
+impl fmt::Display for Unreached<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.key {
+            Some(key) => write!(f, "the backend of the lock on {key}")?,
+            None => f.write_str("the backend of the locks")?,
+        }
+        f.write_str(if self.cause.is_refusal() { " grants nothing" } else { " cannot be reached" })?;
+        if self.attempts > 1 {
+            write!(f, " after {} and {} tries", Span(self.waited), self.attempts)?;
+        } else if self.waited > Duration::from_millis(10) {
+            write!(f, " after {}", Span(self.waited))?;
+        }
+        Ok(())
+    }
+}
+
+/// The text of [`Error::Busy`].
+struct Busy<'a> {
+    key: &'a Key,
+    holders: &'a Holders,
+    expires_in: Expiry,
+    waited: Duration,
+    attempts: u32,
+}
+
+impl fmt::Display for Busy<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is held by {}", self.key, self.holders)?;
+        match self.expires_in {
+            Expiry::In(left) => write!(f, ", whose lease ends in {} unless renewed", Span(left))?,
+            Expiry::Never => f.write_str(", with no expiry")?,
+        }
+        match (self.waited > Duration::from_millis(10), self.attempts > 1) {
+            (true, true) => write!(f, "; gave up after {} and {} tries", Span(self.waited), self.attempts),
+            (true, false) => write!(f, "; gave up after {}", Span(self.waited)),
+            (false, true) => write!(f, "; gave up after {} tries", self.attempts),
+            (false, false) => Ok(()),
+        }
+    }
+}
+
+// The errors of a mode that is refused, with their messages.
+
+/// Checks that the backend has the mode, before anything is sent.
+pub(crate) fn check_mode(backend: &str, key: &Key, modes: Modes, mode: Mode) -> Result<(), Error> {
+    if modes.has(mode) {
+        return Ok(());
+    }
+    let what = if mode.limit().is_some() { "semaphores" } else { "shared locks" };
+    let (because, advice) = (modes.because, mode.alternative());
+    let reason = format!("{backend} has no {what}{because}, so {key} cannot be acquired as {mode}: {advice}");
+    Err(unsupported(key, mode, reason))
+}
+
+/// Checks that the backend has a semaphore whose limit could be changed, before anything is sent.
+pub(crate) fn check_resize(backend: &str, key: &Key, modes: Modes, mode: Mode) -> Result<(), Error> {
+    if modes.has(mode) {
+        return Ok(());
+    }
+    let advice = "connect to a backend that has semaphores, or use slots and change their number in all clients";
+    let reason = format!("{backend} has no semaphores, so the limit of {key} cannot be resized: {advice}");
+    Err(unsupported(key, mode, reason))
+}
+
+/// The key is in use in a mode that conflicts with the requested one.
+pub(crate) fn conflict(key: &Key, present: Mode, requested: Mode) -> Error {
+    let class = present.class();
+    let resize = match (present.limit(), requested.limit()) {
+        (Some(_), Some(limit)) => format!("; to change the limit: fencelock resize --permits {limit} {key}"),
+        _ => String::new(),
+    };
+    let advice = "use the same mode and limit in all clients, or another key";
+    conflicting(key, present, format!("{key} is in use as {class}: {advice}{resize}"))
+}
+
+/// A hold is to be resumed in another mode than it has.
+pub(crate) fn other_hold(key: &Key, held: Mode) -> Error {
+    let what = if held.limit().is_some() { held.to_string() } else { held.class() };
+    conflicting(key, held, format!("{key} is held as {what}: resume it in the same mode"))
+}
+
+/// Only an exclusive lock can become a shared one.
+pub(crate) fn not_exclusive(key: &Key, mode: Mode) -> Error {
+    // Not its limit: the semaphore may have been resized.
+    conflicting(key, mode, format!("{key} is held as a semaphore: only an exclusive lock can be downgraded"))
+}
+
+/// Only semaphores have a limit.
+pub(crate) fn no_semaphore(key: &Key, mode: Mode, holders: &Holders) -> Error {
+    let reason = format!("{key} is held as {mode} by {holders}: only a semaphore that is in use can be resized");
+    conflicting(key, mode, reason)
+}
+
+/// There is no semaphore whose limit could be changed.
+pub(crate) fn not_in_use(key: &Key) -> Invalid {
+    Invalid::new(format!("{key} is not in use, so there is no limit to change: the next claim sets it"))
+}
+
+fn unsupported(key: &Key, mode: Mode, reason: String) -> Error {
+    Error::ModeUnsupported { key: key.clone(), mode, reason: Invalid::new(reason) }
+}
+
+fn conflicting(key: &Key, present: Mode, reason: String) -> Error {
+    Error::ModeConflict { key: key.clone(), present, reason: Invalid::new(reason) }
 }

@@ -44,8 +44,8 @@ fn all() -> Vec<Error> {
         },
         unconfirmed(&key(), cause(Fault::NotReplicated { confirmed: 0, wanted: 2 }), Duration::ZERO, 1),
         Error::lost(key(), LossReason::TakenBy(Occupant::Foreign(Foreign::string("1")).into())),
-        modes::check("file:/x", &key(), Modes::default(), Mode::Shared).unwrap_err(),
-        modes::conflict(&key(), Mode::Shared, Mode::Shared),
+        check_mode("file:/x", &key(), Modes::default(), Mode::Shared).unwrap_err(),
+        conflict(&key(), Mode::Shared, Mode::Shared),
         Error::from(Invalid::new("the reason")),
         Error::Closed { held: 1, pending: 2 },
     ];
@@ -117,7 +117,7 @@ fn every_error_is_of_one_kind() {
 #[test]
 fn a_conflict_of_modes_names_the_key_what_is_there_and_what_to_do() {
     let present = Mode::permits(1, 10).unwrap();
-    let conflict = |requested| modes::conflict(&Key::new("pool").unwrap(), present, requested);
+    let conflict = |requested| conflict(&Key::new("pool").unwrap(), present, requested);
     let error = conflict(Mode::Shared);
     assert_eq!(
         error.to_string(),

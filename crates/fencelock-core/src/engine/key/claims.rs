@@ -1,7 +1,7 @@
 //! The claims of its tasks, and what the backend answers.
 
 use super::KeyEngine;
-use super::waiter::{Waiter, WaiterId, WaiterState};
+use super::waiters::{Waiter, WaiterId, WaiterState};
 use crate::engine::claim::{AcquireRequest, Claiming, HASTY_ATTEMPTS, HandOff, PendingClaim, Phase, Spare};
 use crate::engine::hold::{HoldId, Tenure};
 use crate::engine::sharing::OtherWaiters;

@@ -1,9 +1,7 @@
 //! One key: the tasks that acquire it, and what the backend and the holders say.
 
 mod claims;
-mod queue;
 mod turns;
-mod waiter;
 mod waiters;
 
 use super::claim::{AcquireRequest, HandOff, PendingClaim, Phase, Spare};
@@ -17,9 +15,9 @@ use crate::{
 use std::time::Duration;
 
 use turns::Turns;
-pub use waiter::WaiterId;
-use waiter::{Waiter, WaiterState};
+pub use waiters::WaiterId;
 use waiters::Waiters;
+use waiters::{Waiter, WaiterState};
 
 /// The number of fencing tokens that the first claim of a task lease requests, and the maximum, reached if blocks are
 /// used up: 0.1 s in microseconds. A single task requests one, unless its lease is kept for the next task: such a lease ends when

@@ -11,7 +11,7 @@
 //! granted a lease was woken by the grant.
 
 use super::KeyEngine;
-use super::waiter::WaiterId;
+use super::waiters::WaiterId;
 use crate::engine::hold::HoldId;
 use crate::engine::{Action, Context, Grant};
 use crate::{Mode, Moment};

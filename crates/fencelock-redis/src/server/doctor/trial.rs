@@ -27,19 +27,19 @@ pub(crate) async fn try_out(redis: &Redis, named: Option<&Key>) -> Vec<Finding> 
         let redis_key = redis.link.target.redis_key(key).into_owned();
         *redis.link.probe.lock().unwrap_or_else(PoisonError::into_inner) = Some(redis_key);
     }
-    let Some((key, ids)) = Trial::names(getrandom::fill, named, &features::slot_tag(&redis.link.target)) else {
-        return vec![Finding::not_tried("the operating system returned no random numbers", "")];
-    };
+    let twin = Redis { link: Arc::clone(&redis.link), in_trial: true };
+    let trial = Trial::new(&twin, getrandom::fill, named, &features::slot_tag(&redis.link.target));
+    let Some(trial) = trial else { return vec![Trial::impossible()] };
+    let key = trial.key();
     if named.is_some()
-        && let Some(why) = why_used(redis, &session, &key).await
+        && let Some(why) = why_used(redis, &session, key).await
     {
         return vec![Finding::not_tried(why, "name a key that no program uses: --key KEY")];
     }
-    let twin = Redis { link: Arc::clone(&redis.link), in_trial: true };
-    let clear = || -> BoxFuture<'_, bool> { Box::pin(clean(&twin, &key, named.is_none())) };
+    let clear = || -> BoxFuture<'_, bool> { Box::pin(clean(&twin, key, named.is_none())) };
     let mut tried = Tried::default();
-    match expires(&twin, &session, &key).await {
-        Ok(()) => tried = Trial::new(&twin, &key, ids).run(&clear).await,
+    match expires(&twin, &session, key).await {
+        Ok(()) => tried = trial.run(&clear).await,
         Err(cause) => tried.failures.push(("exclusive_locks", "renew", cause)),
     }
     if session.send(&features::time_in_a_script(redis)).await.is_err() {
@@ -48,7 +48,7 @@ pub(crate) async fn try_out(redis: &Redis, named: Option<&Key>) -> Vec<Finding> 
     let unpublished = publishes(redis, &session).await.err().map(|why| ("wake_ups", why));
     // For the report that follows.
     *redis.link.failed.lock().unwrap_or_else(PoisonError::into_inner) = tried.reasons().chain(unpublished).collect();
-    vec![finding(&tried, &key, named.is_some())]
+    vec![finding(&tried, key, named.is_some())]
 }
 
 /// Why a claim would not be granted, or would write a marker.

@@ -5,17 +5,16 @@
 //! that cannot be replaced is overwritten. Only the process that holds the lock writes. The file is never removed by its age, so a
 //! caller with longer windows has nothing to confirm.
 
-use super::File;
-use super::flock_guard::FlockGuard;
-use super::open::options;
-use super::permission;
+use super::flock_guard::{FlockGuard, options};
+use super::{File, permission};
 use fencelock_core::{
     ClearCompletion, Completion, CompletionRead, Fault, HolderId, Key, Mode, Unknown, WriteCompletion,
 };
-use std::fs::{self, OpenOptions};
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// How much of an unreadable file is shown.
 const SHOWN: usize = 60;

@@ -1,17 +1,17 @@
 //! The kernel lock on one lock file, and a probe for the lock of another process.
 
-use super::flock::{self, TryLock};
-use super::open::{open_or_create, options};
 use super::permission;
 use super::record::{Damage, LONGEST, Record, may_have_slots};
-use crate::process::Process;
-use rustix::fs::{Timespec, Timestamps, UTIME_NOW};
-use std::fs;
-use std::io::{self, ErrorKind};
+use crate::identity::Process;
+use rustix::fs::{FlockOperation, Timespec, Timestamps, UTIME_NOW};
+use rustix::io::Errno;
+use std::fs::{File, OpenOptions};
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+use std::{fs, io};
 
 /// The maximum number of reads of a record until two agree; writing one line is much shorter.
 const READINGS: u32 = 8;
@@ -24,7 +24,7 @@ const YOUNG: Duration = Duration::from_secs(3600);
 /// The file is open for writing, so the kernel reports its close to watchers of the directory, whatever the cause.
 #[derive(Debug)]
 pub(super) struct FlockGuard {
-    file: fs::File,
+    file: File,
     path: PathBuf,
     inode: (u64, u64),
     process: Process,
@@ -47,15 +47,15 @@ impl FlockGuard {
     /// Acquires the exclusive lock, and creates the file if it is missing; `None` if the file is locked, or was just
     /// replaced.
     pub(super) fn take(path: &Path) -> io::Result<Option<Self>> {
-        Self::lock(path, flock::try_exclusive)
+        Self::lock(path, try_exclusive)
     }
 
     /// The same with a shared lock.
     pub(super) fn share(path: &Path) -> io::Result<Option<Self>> {
-        Self::lock(path, flock::try_shared)
+        Self::lock(path, try_shared)
     }
 
-    fn lock(path: &Path, attempt: fn(&fs::File) -> io::Result<TryLock>) -> io::Result<Option<Self>> {
+    fn lock(path: &Path, attempt: fn(&File) -> io::Result<TryLock>) -> io::Result<Option<Self>> {
         let Some((file, created)) = open_or_create(path)? else { return Ok(None) };
         let meta = file.metadata()?;
         permission::check_plain(&meta)?;
@@ -70,7 +70,7 @@ impl FlockGuard {
     /// Turns an exclusive lock into a shared one. [`TryLock::Refused`] means that it is lost: flock(2) does not promise
     /// that this is one step, although local file systems of Linux and of the BSDs do it in one.
     pub(super) fn downgrade(&self) -> io::Result<TryLock> {
-        flock::try_shared(&self.file)
+        try_shared(&self.file)
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -153,7 +153,7 @@ impl FlockGuard {
 
     /// Unlocks immediately, even if a child between fork and exec has a copy of the descriptor for a moment.
     pub(super) fn unlock(&self) -> io::Result<()> {
-        flock::unlock(&self.file)
+        unlock(&self.file)
     }
 }
 
@@ -178,18 +178,18 @@ pub(super) fn probe(path: &Path) -> io::Result<Probe> {
         Err(error) => return Err(error),
     };
     permission::check_plain(&file.metadata()?)?;
-    match flock::try_shared(&file)? {
+    match try_shared(&file)? {
         TryLock::Refused => read_settled(&file).map(Probe::Held),
         TryLock::Locked => {
             let row = if may_have_slots(&first_bytes(&file)?) { Some(read_settled(&file)?) } else { None };
-            flock::unlock(&file)?;
+            unlock(&file)?;
             Ok(row.map_or(Probe::Free, Probe::Row))
         }
     }
 }
 
 /// Reads while a holder may write: until two reads agree.
-fn read_settled(file: &fs::File) -> io::Result<Result<Record, Damage>> {
+fn read_settled(file: &File) -> io::Result<Result<Record, Damage>> {
     let mut last = first_bytes(file)?;
     for _ in 0..READINGS {
         let again = first_bytes(file)?;
@@ -202,7 +202,7 @@ fn read_settled(file: &fs::File) -> io::Result<Result<Record, Damage>> {
 }
 
 /// A regular file returns all its bytes in one read.
-pub(super) fn first_bytes(file: &fs::File) -> io::Result<Vec<u8>> {
+pub(super) fn first_bytes(file: &File) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; LONGEST];
     let length = loop {
         match file.read_at(&mut bytes, 0) {
@@ -212,6 +212,73 @@ pub(super) fn first_bytes(file: &fs::File) -> io::Result<Vec<u8>> {
     };
     bytes.truncate(length);
     Ok(bytes)
+}
+
+// flock(2), which `std::fs::File` supports only since Rust 1.89.
+
+/// The result of an attempt that does not wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TryLock {
+    Locked,
+    /// Another process has a conflicting lock.
+    Refused,
+}
+
+pub(super) fn try_exclusive(file: &File) -> io::Result<TryLock> {
+    attempt(file, FlockOperation::NonBlockingLockExclusive)
+}
+
+pub(super) fn try_shared(file: &File) -> io::Result<TryLock> {
+    attempt(file, FlockOperation::NonBlockingLockShared)
+}
+
+pub(super) fn unlock(file: &File) -> io::Result<()> {
+    Ok(rustix::fs::flock(file, FlockOperation::Unlock)?)
+}
+
+fn attempt(file: &File, operation: FlockOperation) -> io::Result<TryLock> {
+    match rustix::fs::flock(file, operation) {
+        Ok(()) => Ok(TryLock::Locked),
+        Err(Errno::WOULDBLOCK) => Ok(TryLock::Refused),
+        Err(error) => Err(error.into()),
+    }
+}
+
+// Opens lock files.
+
+/// Prevents users without write permission to the directory from locking the file, if possible. Existing locks stay.
+pub(super) fn tighten_file(path: &Path) {
+    if let Ok(file) = options().read(true).open(path) {
+        let _ = permission::tighten(&file, path);
+    }
+}
+
+/// Does not follow symbolic links, and does not wait for the other end of a pipe.
+pub(super) fn options() -> OpenOptions {
+    use rustix::fs::OFlags;
+    let mut options = OpenOptions::new();
+    options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed());
+    options
+}
+
+/// `None` if the file was created or deleted concurrently.
+///
+/// An existing file is never opened with `O_CREAT`: in a sticky directory like `/tmp`, Linux refuses that for files
+/// of other users (`fs.protected_regular`).
+pub(super) fn open_or_create(path: &Path) -> io::Result<Option<(File, bool)>> {
+    match options().read(true).write(true).open(path) {
+        Ok(file) => {
+            permission::tighten(&file, path)?;
+            return Ok(Some((file, false)));
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    match permission::create(options().read(true).write(true), path) {
+        Ok(file) => Ok(Some((file, true))),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]

@@ -31,31 +31,21 @@
 //!   overtaken by claims of few.
 //!
 //! # Files
-//! `flock_guard` is the kernel's lock, `claim` acquires, `inspect` reads the holders, `row` and `slot_files` are for several holders of a
-//! key, `writer_mark` keeps them out for a writer, `table` has the locks of this process, `watch` reads inotify, `record` is the
-//! content of a file.
+//! `flock_guard` is the kernel's lock, `claim` acquires and releases, `inspect` reads the holders, their slots and rows, `writer_mark` keeps
+//! them out for a writer, `table` has the locks of this process, `watch` reads inotify, `record` is the content of a file.
 
 mod claim;
 mod completion;
-mod diagnose;
 mod directory;
-mod flock;
+mod doctor;
 mod flock_guard;
-mod held;
-mod holds;
 mod inspect;
-mod name;
-mod open;
 mod permission;
 mod record;
-mod row;
-mod scan;
 pub(crate) mod scheme;
 #[cfg(test)]
 mod scratch;
-mod slot_files;
 mod table;
-mod trial;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 #[path = "unwatched.rs"]
 mod watch;
@@ -69,14 +59,12 @@ use fencelock_core::{
     Backend, BackendReport, BootClock, BoxFuture, Capabilities, Clock, HolderId, Key, Listener, Listeners, Reply,
     Request, Unknown,
 };
-use inspect::LockState;
+use inspect::{LockState, Scan};
 use rustix::fs::{Access, AtFlags, CWD};
-use scan::Scan;
-use std::fs;
-use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{fs, io};
 use table::HoldTable;
 use watch::Watch;
 use writer_mark::WriterMarks;
@@ -187,9 +175,9 @@ fn culprit(lock_file: &Path) -> Option<PathBuf> {
     if !may_use(lock_file) {
         return None;
     }
-    let slots = (0..record::MOST_SLOTS).map(|slot| name::slot_path(lock_file, slot));
+    let slots = (0..record::MOST_SLOTS).map(|slot| directory::slot_path(lock_file, slot));
     let slots = slots.take_while(|path| path.symlink_metadata().is_ok());
-    slots.chain([name::row_path(lock_file)]).find(|path| path.symlink_metadata().is_ok() && !may_use(path))
+    slots.chain([directory::row_path(lock_file)]).find(|path| path.symlink_metadata().is_ok() && !may_use(path))
 }
 
 impl Backend for File {
@@ -212,7 +200,7 @@ impl Backend for File {
     fn call<'a>(&'a self, request: Request<'a>) -> BoxFuture<'a, Reply> {
         match request {
             Request::List => Reply::of(async || Scan::in_steps(self).await.map(Scan::into_listed)),
-            Request::TryOut(_) => Reply::of(async || vec![trial::run(self).await]),
+            Request::TryOut(_) => Reply::of(async || vec![doctor::run(self).await]),
             _ => Box::pin(async move { self.answer(request) }),
         }
     }
@@ -235,7 +223,7 @@ impl File {
             Request::Downgrade(hold, _) => self.make_shared(&hold.key, &hold.holder).into(),
             Request::Resize(key, limit) => self.set_limit(key, limit).into(),
             Request::Evict(seen) => self.refuse(seen).into(),
-            Request::Diagnose => BackendReport::of_findings(diagnose::findings(self)).into(),
+            Request::Diagnose => BackendReport::of_findings(doctor::findings(self)).into(),
             Request::ReadCompletion(key) => CompletionFile::of(self, key).read().into(),
             Request::WriteCompletion(key, holder, done) => CompletionFile::of(self, key).write(holder, done).into(),
             Request::ConfirmCompletion(..) => Reply::Done(()),

@@ -4,17 +4,14 @@
 //! The file contains two times: since when writers have waited for this row, and when one of them tried last. Each waiting writer has a
 //! shared `flock` on it. So a mark has no effect if its writers have ended (no lock), or are stopped or have given up (an old time).
 
-use super::flock::{self, TryLock};
-use super::flock_guard::{FlockGuard, first_bytes};
-use super::name::writer_path;
-use super::open::options;
-use super::permission;
+use super::directory::writer_path;
+use super::flock_guard::{FlockGuard, TryLock, first_bytes, options};
+use super::{flock_guard, permission};
 use fencelock_core::Key;
 use std::collections::HashMap;
-use std::fs;
-use std::io;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{fs, io};
 
 /// A waiting writer polls at least every 250 ms, and each time extends its mark by this time.
 ///
@@ -91,7 +88,7 @@ fn waits(lock_file: &Path, wall: u64, least: u64) -> bool {
         let marked = times(&first_bytes(&file)?)
             .is_some_and(|(since, last)| is_fresh(last, wall) && wall.saturating_sub(since) >= least);
         // Closing the file unlocks it.
-        Ok(marked && flock::try_exclusive(&file)? == TryLock::Refused)
+        Ok(marked && flock_guard::try_exclusive(&file)? == TryLock::Refused)
     };
     // An unreadable mark has no effect.
     is_marked().unwrap_or(false)

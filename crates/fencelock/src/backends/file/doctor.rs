@@ -1,19 +1,20 @@
-//! Checks what the guarantees of a lock directory depend on.
-
-use super::File;
-use super::directory::{Directory, GROUP_WRITE, OTHERS_WRITE, STICKY, other_default};
-use super::flock::{self, TryLock};
-use super::name::is_used;
+use super::directory::{
+    Directory, GROUP_WRITE, OTHERS_WRITE, STICKY, completion_file_name, file_name, is_used, other_default,
+};
+use super::flock_guard::TryLock;
+use super::inspect::Scan;
 use super::permission::{SETGID, excess};
-use super::scan::Scan;
 use super::watch::watched;
-use fencelock_core::{Finding, Level};
+use super::{File, flock_guard};
+use fencelock_core::{BoxFuture, Finding, Key, Level, Trial};
 use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
-use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::Duration;
+use std::{fs, io};
+
+// Checks what the guarantees of a lock directory depend on.
 
 pub(super) fn findings(file: &File) -> Vec<Finding> {
     let directory = &file.directory;
@@ -138,7 +139,7 @@ fn exclusion(directory: &Directory) -> Finding {
         Ok(both) => both,
         Err(error) => return unclear(error),
     };
-    match (flock::try_exclusive(&first), flock::try_exclusive(&second)) {
+    match (flock_guard::try_exclusive(&first), flock_guard::try_exclusive(&second)) {
         // If the first lock is refused, another check is running, which also shows that locks exclude each other.
         (Err(error), _) | (_, Err(error)) => unclear(error),
         (Ok(TryLock::Locked), Ok(TryLock::Locked)) => {
@@ -190,8 +191,58 @@ const REMOTE: [(u32, &str); 10] = [
     (0x786f_4256, "vboxsf"),
 ];
 
+// Tries what a lock does in this directory, and removes its files.
+
+/// The beginning of the keys of trials. Names of files keep these characters.
+const OWN: &str = "fencelock-doctor-";
+
+/// A trial takes milliseconds. Older files are from one that was killed.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// No other program uses the name of the key, so its files can be deleted. A name that a user gives is not needed here: whoever
+/// may create files may use any key.
+pub(super) async fn run(file: &File) -> Finding {
+    if file.directory.is_missing() {
+        let advice = "run doctor again after the first lock";
+        return Finding::not_tried("the directory does not exist, and doctor does not create it", advice);
+    }
+    let Some(trial) = Trial::new(file, getrandom::fill, None, "") else { return Trial::impossible() };
+    remove_old(&file.directory);
+    let clean = || -> BoxFuture<'_, bool> { Box::pin(async { remove_of(&file.directory, trial.key()) }) };
+    // The cause says what to do.
+    trial.run(&clean).await.finding(|_| "")
+}
+
+fn remove_of(directory: &Directory, key: &Key) -> bool {
+    let (lock, completion) = (file_name(key), completion_file_name(key));
+    let is_of = |name: &str| name.starts_with(&lock) || name.starts_with(&completion);
+    remove_where(directory, |name, _| is_of(name))
+}
+
+fn remove_old(directory: &Directory) {
+    let is_old =
+        |meta: &fs::Metadata| meta.modified().ok().and_then(|at| at.elapsed().ok()).is_some_and(|age| age > LONGEST);
+    remove_where(directory, |name, meta| name.starts_with(OWN) && is_old(meta));
+}
+
+/// Whether all of them are gone. Files of another user may stay.
+fn remove_where(directory: &Directory, is_removed: impl Fn(&str, &fs::Metadata) -> bool) -> bool {
+    let Ok(entries) = fs::read_dir(directory.path()) else { return false };
+    let mut all = true;
+    for entry in entries.flatten() {
+        let (name, meta) = (entry.file_name(), entry.metadata());
+        if let (Some(name), Ok(meta)) = (name.to_str(), meta)
+            && meta.is_file()
+            && is_removed(name, &meta)
+        {
+            all &= fs::remove_file(entry.path()).is_ok();
+        }
+    }
+    all
+}
+
 #[cfg(test)]
-mod tests {
+mod diagnose_tests {
     use super::*;
     use crate::backends::file::scratch::Scratch;
     use std::fs::Permissions;
@@ -253,7 +304,7 @@ mod tests {
         fs::write(&path, "").unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
         assert_eq!(level_of(&file, "permissions"), Some(Level::Warning));
-        drop(crate::backends::file::flock_guard::FlockGuard::take(&path).unwrap().unwrap());
+        drop(flock_guard::FlockGuard::take(&path).unwrap().unwrap());
         assert_eq!(level_of(&file, "permissions"), None);
     }
 

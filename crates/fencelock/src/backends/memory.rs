@@ -1,12 +1,9 @@
 //! The reference implementation of a backend: a [`KeyTable`] with a clock and listeners.
 
-mod scheme;
-
 use fencelock_core::{
-    Backend, BackendReport, BootClock, BoxFuture, Capabilities, Clock, ClockReading, Finding, Key, KeyTable, Listener,
-    Listeners, Modes, Reply, Request,
+    Backend, BackendReport, BootClock, BoxFuture, Capabilities, Clock, ClockReading, Connecting, Finding, Key,
+    KeyTable, Listener, Listeners, Modes, Reply, Request, Scheme, UrlForm,
 };
-pub(crate) use scheme::MemoryScheme;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError, Weak};
 
@@ -117,4 +114,24 @@ fn modes() -> Modes {
     let mut modes = Modes::default();
     (modes.shared, modes.permits) = (true, true);
     modes
+}
+
+/// `memory:` and `memory:NAME`.
+#[derive(Debug)]
+pub(crate) struct MemoryScheme;
+
+impl Scheme for MemoryScheme {
+    fn forms(&self) -> &[UrlForm] {
+        const { &[UrlForm::new("memory:[NAME]", "tasks of this process")] }
+    }
+
+    fn connect<'a>(&'a self, url: &'a str) -> Connecting<'a> {
+        let name = url.split_once(':').map_or("", |(_, name)| name);
+        let memory = if name.is_empty() { Memory::of_this_process() } else { Memory::named(name) };
+        Box::pin(async move { Ok(memory as _) })
+    }
+
+    fn cross_process(&self) -> bool {
+        false
+    }
 }
