@@ -3,9 +3,8 @@ use crate::commands::once::args::{Once, OncePer};
 #[cfg(feature = "top")]
 use crate::commands::top::args::Top;
 use crate::mode::ModeArguments;
-use crate::notes;
-use crate::wait_args::{Nested, Patience};
-use crate::{exit, parse, settings, span};
+use crate::values::{Nested, Patience};
+use crate::{exit, notes, settings, values};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -151,7 +150,7 @@ impl Command {
 #[command(after_help = exit::RUN, override_usage = "fencelock run [OPTIONS] KEY [--also KEY]... -- COMMAND [ARGUMENT]...")]
 pub(crate) struct Run {
     /// Name of the lock.
-    #[arg(value_parser = parse::key)]
+    #[arg(value_parser = values::key)]
     pub(crate) key: String,
     /// Name of another lock to hold at the same time; repeat it for more.
     #[arg(long = "also", value_name = "KEY")]
@@ -200,13 +199,13 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) once: OncePer,
     /// Hold the lock for at least this long, even if the command exits earlier; a signal ends this.
-    #[arg(long, value_name = "DURATION", value_parser = span::parse, help_heading = "Holding")]
+    #[arg(long, value_name = "DURATION", value_parser = values::span, help_heading = "Holding")]
     pub(crate) hold_for: Option<Duration>,
     /// Terminate the command after this long (exit 76).
-    #[arg(long, value_name = "DURATION", value_parser = span::parse, help_heading = "Holding")]
+    #[arg(long, value_name = "DURATION", value_parser = values::span, help_heading = "Holding")]
     pub(crate) max_hold: Option<Duration>,
     /// Grace period between TERM and KILL, before the lease ends [default: a sixth of the TTL, at most 10s]
-    #[arg(long, value_name = "DURATION", value_parser = span::parse, help_heading = "Holding")]
+    #[arg(long, value_name = "DURATION", value_parser = values::span, help_heading = "Holding")]
     pub(crate) grace: Option<Duration>,
     /// What to do when the lock is lost: terminate the command, or only print a warning.
     #[arg(long, value_enum, default_value_t = OnLost::Term, value_name = "WHAT", help_heading = "Holding")]
@@ -245,10 +244,10 @@ pub(crate) enum OnLost {
 #[command(next_help_heading = "Holding")]
 pub(crate) struct LeaseArguments {
     /// Time to live of the lease, renewed after each third; a lock of a crashed holder ends after this time.
-    #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = settings::TTL)]
+    #[arg(long, value_name = "DURATION", value_parser = values::span, default_value = settings::TTL)]
     pub(crate) ttl: Duration,
     /// Description of the holder, shown to waiters.
-    #[arg(long, value_name = "TEXT", value_parser = parse::label())]
+    #[arg(long, value_name = "TEXT", value_parser = values::label())]
     pub(crate) label: Option<String>,
 }
 
@@ -267,7 +266,7 @@ pub(crate) struct LeaseArguments {
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct Acquire {
     /// Name of the lock.
-    #[arg(value_parser = parse::key)]
+    #[arg(value_parser = values::key)]
     pub(crate) key: String,
     /// Name of another lock to hold at the same time; repeat it for more. The output has a line for each, and the release of one
     /// releases all.
@@ -280,18 +279,18 @@ pub(crate) struct Acquire {
     #[command(flatten)]
     pub(crate) nested: Nested,
     /// Keep the lock until this process ends; it must belong to this user.
-    #[arg(long, value_name = "PID", help_heading = "Holding", value_parser = parse::process)]
+    #[arg(long, value_name = "PID", help_heading = "Holding", value_parser = values::process)]
     pub(crate) while_pid: Option<u32>,
     /// Whose lock it is among those of the process, such as $CI_JOB_ID: another NAME is another owner, and waits. 1 to 64 bytes
     /// without spaces [default: none]
     #[allow(clippy::doc_markdown, reason = "this is help text")]
-    #[arg(long, value_name = "NAME", requires = "while_pid", value_parser = parse::owner, help_heading = "Holding")]
+    #[arg(long, value_name = "NAME", requires = "while_pid", value_parser = values::owner, help_heading = "Holding")]
     pub(crate) owner: Option<String>,
     /// Hold one of N numbered slots, 1 to 1000; its number, from 0, follows the holder ID in the output.
     #[arg(long, value_name = "N", requires = "while_pid", help_heading = "Sharing")]
     pub(crate) slots: Option<u32>,
     /// Release the lock after this long, although the process lives.
-    #[arg(long, value_name = "DURATION", value_parser = span::parse, requires = "while_pid", help_heading = "Holding")]
+    #[arg(long, value_name = "DURATION", value_parser = values::span, requires = "while_pid", help_heading = "Holding")]
     pub(crate) max_hold: Option<Duration>,
     /// What to do when the lock is lost: only write a warning to the system log, or also send TERM to the process [default: warn]
     #[arg(
@@ -304,10 +303,10 @@ pub(crate) struct Acquire {
     )]
     pub(crate) on_lost: Option<OnLost>,
     /// Time to live of the lease; only `renew` extends it, or the keeper of --while-pid.
-    #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = settings::TTL, help_heading = "Holding")]
+    #[arg(long, value_name = "DURATION", value_parser = values::span, default_value = settings::TTL, help_heading = "Holding")]
     pub(crate) ttl: Duration,
     /// Description of the holder, shown to waiters.
-    #[arg(long, value_name = "TEXT", value_parser = parse::label(), help_heading = "Holding")]
+    #[arg(long, value_name = "TEXT", value_parser = values::label(), help_heading = "Holding")]
     pub(crate) label: Option<String>,
 }
 
@@ -316,13 +315,13 @@ pub(crate) struct Acquire {
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct Renew {
     /// Name of the lock.
-    #[arg(value_parser = parse::key)]
+    #[arg(value_parser = values::key)]
     pub(crate) key: String,
     /// The holder ID that `acquire` printed.
     #[arg(long)]
     pub(crate) holder: String,
     /// The lease lasts at least this long from now; a renewal never shortens it.
-    #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = settings::TTL)]
+    #[arg(long, value_name = "DURATION", value_parser = values::span, default_value = settings::TTL)]
     pub(crate) ttl: Duration,
 }
 
@@ -336,7 +335,7 @@ pub(crate) struct Renew {
 )]
 pub(crate) struct Release {
     /// Name of the lock.
-    #[arg(value_parser = parse::key, required_unless_present = "all")]
+    #[arg(value_parser = values::key, required_unless_present = "all")]
     pub(crate) key: Option<String>,
     /// The holder ID that `acquire` printed.
     #[arg(long, required_unless_present = "all")]
@@ -345,10 +344,10 @@ pub(crate) struct Release {
     #[arg(long, requires = "while_pid", conflicts_with_all = ["key", "holder"])]
     pub(crate) all: bool,
     /// The process for which the locks are kept.
-    #[arg(long, value_name = "PID", requires = "all", value_parser = parse::process)]
+    #[arg(long, value_name = "PID", requires = "all", value_parser = values::process)]
     pub(crate) while_pid: Option<u32>,
     /// Whose locks these are among those of the process [default: none]
-    #[arg(long, value_name = "NAME", requires = "all", value_parser = parse::owner)]
+    #[arg(long, value_name = "NAME", requires = "all", value_parser = values::owner)]
     pub(crate) owner: Option<String>,
 }
 
@@ -359,7 +358,7 @@ pub(crate) struct Release {
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct Status {
     /// Name of the lock.
-    #[arg(value_parser = parse::key)]
+    #[arg(value_parser = values::key)]
     pub(crate) key: String,
     /// Also show the first 100 waiters, in the order in which they are served. JSON always has them.
     #[arg(long)]
@@ -407,12 +406,12 @@ pub(crate) struct Init {
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct Wait {
     /// Name of the lock.
-    #[arg(value_parser = parse::key)]
+    #[arg(value_parser = values::key)]
     pub(crate) key: String,
     /// Wait at most this long: 5, 0.5, 90s, 2m, 1h30m [default: no limit]
     ///
     /// Without it, the wait ends when the backend has not answered for 30s.
-    #[arg(short = 'w', long = "wait", value_name = "DURATION", value_parser = span::parse)]
+    #[arg(short = 'w', long = "wait", value_name = "DURATION", value_parser = values::span)]
     pub(crate) limit: Option<Duration>,
     #[command(flatten)]
     pub(crate) nested: Nested,
@@ -434,7 +433,7 @@ pub(crate) struct Wait {
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct Break {
     /// Name of the lock.
-    #[arg(value_parser = parse::key)]
+    #[arg(value_parser = values::key)]
     pub(crate) key: String,
     /// End only the hold whose holder ID begins with PREFIX, as `status` shows it.
     #[arg(long, value_name = "PREFIX")]
@@ -461,7 +460,7 @@ pub(crate) struct Break {
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct Resize {
     /// Name of the semaphore.
-    #[arg(value_parser = parse::key)]
+    #[arg(value_parser = values::key)]
     pub(crate) key: String,
     /// The new number of permits.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(fencelock::Mode::MOST_PERMITS)))]

@@ -1,11 +1,9 @@
 use crate::args::Common;
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::exit::{Exit, Failure};
 use crate::report::Reporter;
-use crate::secrets;
 use crate::settings::Settings;
 use crate::signals::Signals;
-use crate::stdout;
+use crate::{secrets, stdout};
 #[cfg(feature = "file")]
 use fencelock::backends::File;
 use fencelock::backends::{ConnectError, lazy, on_demand, scheme_of};

@@ -1,7 +1,7 @@
 //! The fields of JSON output. docs/en/json.md documents them; a field name has the same meaning in all commands.
 
-use crate::keeper::owner_of;
 use crate::mode::with_mode;
+use crate::text::{owner_of, prefix};
 use fencelock::{
     Expiry, FencingToken, HolderId, HolderInfo, Holding, Key, Liveness, Mode, Occupant, Owner, WaiterInfo, WindowDone,
 };
@@ -54,11 +54,6 @@ pub(crate) fn window_done(done: &WindowDone) -> Value {
         "next_window": done.next_window_utc(),
         "next_window_in_ms": millis(done.next_window_in()),
     })
-}
-
-/// The first digits of a holder id: enough to identify one of several holders, but not to release its hold.
-pub(crate) fn prefix(holder: HolderId) -> String {
-    holder.to_string().chars().take(8).collect()
 }
 
 /// One of the holders of a key.

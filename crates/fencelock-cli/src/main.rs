@@ -1,9 +1,9 @@
 //! The `fencelock` command: arguments, a plan, its run, an exit code.
 //!
-//! `args` and `parse` read the arguments, `mistakes` words their errors, `settings` reads the files, `plan` checks the arguments, and
+//! `args`, `values` and `parse` read the arguments, `mistakes` words their errors, `settings` reads the files, `plan` checks the arguments, and
 //! `commands/` has one file for each command. For `run` and `elect`, `kill_policy` decides when the command must end, `supervisor` ends
 //! it, `parent_death_watcher/` is the second process, and `descendants` finds what the command has started. `keeper/` is the second
-//! process of `acquire --while-pid`. `exit`, `failure`, `report` and `json` are exit codes and output, `metrics_file` is what a collector reads.
+//! process of `acquire --while-pid`. `exit`, `report` and `json` are exit codes and output, `metrics_file` is what a collector reads.
 
 mod args;
 mod change;
@@ -14,12 +14,10 @@ mod commands;
 mod context;
 mod descendants;
 mod exit;
-mod failure;
 mod interrupt;
 mod json;
 mod keeper;
 mod kill_policy;
-mod locks;
 mod logging;
 mod metrics_file;
 mod mistakes;
@@ -35,20 +33,16 @@ mod report;
 mod secrets;
 mod settings;
 mod signals;
-mod span;
-mod spawn;
 mod stderr;
 mod stdout;
 mod supervisor;
 mod terminal;
 mod text;
-mod wait_args;
-mod wait_status;
+mod values;
 
 use crate::args::Arguments;
 use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::exit::{Exit, Failure};
 use crate::report::Reporter;
 use crate::settings::Settings;
 use std::ffi::OsString;

@@ -3,8 +3,7 @@
 //! Each key has a file of its own: a series that is in two files makes the collector fail. A file keeps what a run does not change, so
 //! a run that did not get the lock leaves the times of the one that has it.
 
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::exit::{Exit, Failure};
 use crate::plan::Plan;
 use crate::report::{Event, Reporter};
 use fencelock::Clock;

@@ -1,8 +1,7 @@
 //! Locks that this program runs under. Waiting for one of them would deadlock.
 
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::spawn::Variable;
+use crate::child::Variable;
+use crate::exit::{Exit, Failure};
 use crate::text::plain;
 use fencelock::{Client, HolderId, Holding};
 use serde_json::{Value, json};

@@ -3,47 +3,13 @@
 use crate::args::{Arguments, Command, Run};
 use crate::mistakes::explain;
 use crate::settings::Settings;
-use crate::text::{self, plain};
-use clap::builder::{StringValueParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches};
-use fencelock::backends::scheme_of;
 use std::ffi::OsString;
 
 /// Parses the arguments of this process.
 pub(crate) fn parse(settings: Option<&Settings>) -> Result<Arguments, clap::Error> {
     parse_from(&std::env::args_os().collect::<Vec<_>>(), settings)
-}
-
-/// A KEY. A URL in its place lacks its option, and the lock would be a local one of that name.
-pub(crate) fn key(text: &str) -> Result<String, String> {
-    if text.contains("://") && scheme_of(text).is_ok() {
-        return Err("this is a URL, and a KEY was expected; to choose the backend: --url URL".to_owned());
-    }
-    Ok(text.to_owned())
-}
-
-/// The number of a process.
-pub(crate) fn process(text: &str) -> Result<u32, String> {
-    let number = text.parse().ok().filter(|number| (1..=i32::MAX.cast_unsigned()).contains(number));
-    number.ok_or_else(|| "a process has a number of 1 or more; in a shell it is $$".to_owned())
-}
-
-/// The description of a holder; the library refuses a long one.
-pub(crate) fn label() -> impl TypedValueParser<Value = String> {
-    StringValueParser::new().map(|label| text::label(&label))
-}
-
-/// The name of an owner, which is a word in the labels of its locks.
-pub(crate) fn owner(text: &str) -> Result<String, String> {
-    match text {
-        "" => Err("it is empty: is a variable of the shell not set?".to_owned()),
-        _ if text.len() > 64 => Err(format!("a name has at most 64 bytes; this one has {}", text.len())),
-        _ if plain(text) != text || text.contains(char::is_whitespace) => {
-            Err("a name has no spaces, and no control characters".to_owned())
-        }
-        _ => Ok(text.to_owned()),
-    }
 }
 
 /// Everything after `--` is the command. Without a KEY or NAME before it, the parser would read the first word of the command as

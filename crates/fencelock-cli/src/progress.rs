@@ -1,8 +1,7 @@
-use crate::locks::Locks;
-use crate::report::{self, Event, LONG, Reporter};
+use crate::report;
+use crate::report::{Event, LONG, Locks, Reporter, WaitStatus};
 use crate::stderr::draw_target;
 use crate::text::plain;
-use crate::wait_status::WaitStatus;
 use fencelock::{Fault, Unknown};
 use indicatif::{FormattedDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::{Deserialize, Serialize};

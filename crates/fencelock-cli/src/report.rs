@@ -1,19 +1,19 @@
-use crate::descendants::{self, UnsignalledProcess};
-use crate::failure::Failure;
+use crate::descendants::UnsignalledProcess;
+use crate::exit::Failure;
 use crate::json::{millis, window_done, with_occupant};
-use crate::locks::Locks;
-use crate::signals;
-use crate::stderr::{self, Stderr};
-use crate::text::plain;
-use crate::wait_status::WaitStatus;
+use crate::stderr::Stderr;
+use crate::text::{ordinal, plain};
+use crate::{descendants, signals, stderr};
 use clap::error::ErrorKind;
-use fencelock::{FencingToken, HolderId, Key, Span, Unknown, WindowDone};
+use fencelock::contract::Occupied;
+use fencelock::{FencingToken, HolderId, Holders, Holding, Key, Span, Unknown, Waiting, WindowDone};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::io::{self, IsTerminal, Write};
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::time::Duration;
+use std::{fmt, io};
 
 /// A wait of at least this length is reported when it ends.
 pub(crate) const LONG: Duration = Duration::from_secs(1);
@@ -381,5 +381,104 @@ impl Event<'_> {
                 "event": "given_up", "signal": signals::name(*signal), "waited_ms": millis(*waited),
             }),
         }
+    }
+}
+
+/// The locks that an event is about: all that a command runs under, or one of them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Locks<'a> {
+    keys: &'a [String],
+    one: Option<&'a str>,
+}
+
+impl<'a> Locks<'a> {
+    /// All locks of a command.
+    pub(crate) const fn all(keys: &'a [String]) -> Self {
+        Self { keys, one: None }
+    }
+
+    /// This lock, if one is given, among all locks of a command.
+    pub(crate) const fn with_one(self, one: Option<&'a str>) -> Self {
+        Self { one, ..self }
+    }
+
+    /// `event` with `key`, which is null for several locks, and `keys`, those of the command.
+    pub(crate) fn add_to(self, mut event: Value) -> Value {
+        let only = if let [key] = self.keys { Some(key.as_str()) } else { None };
+        event["key"] = json!(self.one.or(only));
+        event["keys"] = json!(self.keys);
+        event
+    }
+}
+
+impl fmt::Display for Locks<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.one {
+            Some(key) => f.write_str(key),
+            None => f.write_str(&self.keys.join(", ")),
+        }
+    }
+}
+
+/// The status of a wait, for queued waiters and for pollers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WaitStatus {
+    pub(crate) key: String,
+    /// The number of waiters ahead; `None` without a queue, and for pollers.
+    pub(crate) ahead: Option<u32>,
+    pub(crate) holders: Holders,
+    pub(crate) expires_in: Option<Duration>,
+    pub(crate) held_for: Option<Duration>,
+    pub(crate) waited: Duration,
+}
+
+impl WaitStatus {
+    /// The status of a poller that has waited for `waited`.
+    pub(crate) fn of_watcher(held: &Holding, waited: Duration) -> Self {
+        let occupied = Occupied::from(held.clone());
+        Self {
+            key: held.key.to_string(),
+            ahead: None,
+            holders: occupied.holders,
+            expires_in: occupied.expiry.span(),
+            held_for: occupied.held_for,
+            waited,
+        }
+    }
+
+    /// `2nd in the queue, held by web-1:4242 (nightly)`
+    pub(crate) fn position(&self) -> String {
+        let line =
+            self.ahead.map(|ahead| format!("{} in the queue, ", ordinal(ahead.saturating_add(1)))).unwrap_or_default();
+        plain(&format!("{line}held by {}", self.holders))
+    }
+}
+
+impl From<&Waiting> for WaitStatus {
+    fn from(waiting: &Waiting) -> Self {
+        Self {
+            key: waiting.key.to_string(),
+            ahead: waiting.ahead,
+            holders: waiting.holders.clone(),
+            expires_in: waiting.expiry.span(),
+            held_for: waiting.held_for,
+            waited: waiting.waited,
+        }
+    }
+}
+
+#[cfg(test)]
+mod locks_tests {
+    use super::*;
+
+    #[test]
+    fn one_lock_is_named_and_several_are_listed() {
+        let (one, two) = (["a".to_owned()], ["a".to_owned(), "b".to_owned()]);
+        assert_eq!((Locks::all(&one).to_string(), Locks::all(&two).to_string()), ("a".to_owned(), "a, b".to_owned()));
+        assert_eq!(Locks::all(&two).with_one(Some("b")).to_string(), "b");
+        let event = |locks: Locks<'_>| locks.add_to(json!({ "event": "killing" })).to_string();
+        assert_eq!(event(Locks::all(&one)), r#"{"event":"killing","key":"a","keys":["a"]}"#);
+        assert_eq!(event(Locks::all(&two)), r#"{"event":"killing","key":null,"keys":["a","b"]}"#);
+        assert_eq!(event(Locks::all(&two).with_one(Some("b"))), r#"{"event":"killing","key":"b","keys":["a","b"]}"#);
     }
 }

@@ -1,7 +1,6 @@
 //! Passwords: their sources, and which processes receive them.
 
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::exit::{Exit, Failure};
 use fencelock::backends::{Scheme, scheme_of};
 
 const URL: &str = "FENCELOCK_URL";

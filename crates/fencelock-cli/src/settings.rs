@@ -2,21 +2,19 @@
 //!
 //! [`resolve`] decides. What another user wrote, or could change, is refused and not ignored: without its URL, a lock would be local.
 
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::exit::{Exit, Failure};
 use crate::secrets::has_password;
-use crate::span;
-use crate::text;
+use crate::{text, values};
 use fencelock::{Owner, Ttl};
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
 use serde::Deserialize;
 use std::ffi::OsString;
-use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Read};
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::{fmt, fs, io};
 
 const NAME: &str = "fencelock.toml";
 const SYSTEM: &str = "/etc/fencelock.toml";
@@ -287,7 +285,7 @@ fn parse(text: &str) -> Result<Entries, String> {
         format!("line {line}: {}", without_url(error.message()))
     })?;
     if let Some(ttl) = &entries.ttl {
-        let valid = span::parse(ttl).and_then(|span| Ttl::new(span).map_err(|invalid| invalid.to_string()));
+        let valid = values::span(ttl).and_then(|span| Ttl::new(span).map_err(|invalid| invalid.to_string()));
         valid.map_err(|why| format!("ttl: {}", without_url(&why)))?;
     }
     Owner::new("host", 1, entries.label.as_deref().map(text::label).as_deref())

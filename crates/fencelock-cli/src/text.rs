@@ -1,8 +1,7 @@
 //! Text output.
 
-use crate::json::prefix;
 use fencelock::contract::Occupied;
-use fencelock::{Expiry, Fault, HolderInfo, Holding, Liveness, Mode, Owner, Span, Unknown};
+use fencelock::{Expiry, Fault, HolderId, HolderInfo, Holding, Liveness, Mode, Owner, Span, Unknown};
 use std::fmt::Write;
 use std::time::Duration;
 use unicode_width::UnicodeWidthStr;
@@ -171,9 +170,53 @@ pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
     text
 }
 
+/// The first digits of a holder id: enough to identify one of several holders, but not to release its hold.
+pub(crate) fn prefix(holder: HolderId) -> String {
+    holder.to_string().chars().take(8).collect()
+}
+
+/// Who has a lock and why, for everybody who waits for it: `for job-7 while 4242 runner: deploy`. See [`owner_of`].
+#[cfg(any(target_os = "linux", test))]
+pub(crate) fn label_of(owner: &str, (pid, command): (u32, &str), why: Option<&str>) -> String {
+    let owner = if owner.is_empty() { String::new() } else { format!("for {owner} ") };
+    let of_process = format!("{owner}while {pid} {command}");
+    let why = why.filter(|why| !why.is_empty()).map(|why| format!(": {why}")).unwrap_or_default();
+    label(&format!("{of_process}{why}"))
+}
+
+/// The name of the owner in the label of a lock that a keeper has.
+pub(crate) fn owner_of(label: &str) -> Option<&str> {
+    let (owner, rest) = label.strip_prefix("for ")?.split_once(' ')?;
+    process_of(rest).map(|_| owner)
+}
+
+/// The process that is named in the label of a lock that a keeper has. A keeper ignores TERM, and ends with that process.
+pub(crate) fn process_of(label: &str) -> Option<i32> {
+    let label = label.strip_prefix("for ").and_then(|rest| rest.split_once(' ')).map_or(label, |(_, rest)| rest);
+    label.strip_prefix("while ")?.split(' ').next()?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_label_names_owner_and_process_whatever_the_process_calls_itself() {
+        for (owner, command) in [("job-7", "runner"), ("a:b/c", "for x while 3 y"), ("", "for x"), ("", "while")] {
+            for label in [None, Some("for me while 9 lives"), Some("")] {
+                let text = label_of(owner, (4242, command), label);
+                let named = Some(owner).filter(|owner| !owner.is_empty());
+                assert_eq!((owner_of(&text), process_of(&text)), (named, Some(4242)), "{text}");
+            }
+        }
+        for other in ["nightly", "for me", "for me and you", "while away"] {
+            assert_eq!((owner_of(other), process_of(other)), (None, None), "{other}");
+        }
+        for (label, end) in [("l".repeat(128), "lll…"), ("é".repeat(64), "éé…"), ("l".repeat(110), "lll")] {
+            let text = label_of("x", (1, "sh"), Some(&label));
+            assert!(text.len() <= 128 && text.starts_with("for x while 1 sh: ") && text.ends_with(end), "{text}");
+        }
+    }
     use fencelock::NodeFault;
 
     #[test]

@@ -2,7 +2,7 @@ use super::claim::{ClaimRequest, check, claim};
 use crate::args::Acquire;
 use crate::context::{CLOSING, Context, write_delivered};
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::exit::Failure;
 use crate::json::acquired;
 use crate::keeper::{self, Awaited, held_above};
 use crate::progress::Progress;

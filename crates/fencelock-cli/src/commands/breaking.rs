@@ -3,7 +3,7 @@ use crate::args::Break;
 use crate::context::Context;
 use crate::descendants::user_of;
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::exit::Failure;
 use crate::json::state;
 use crate::keeper::{self, Request};
 use crate::text::{ended_holding, holder_of, holding, plain};

@@ -1,11 +1,10 @@
 use crate::context::Context;
-use crate::failure::Failure;
+use crate::exit::Failure;
 use crate::nesting::Nesting;
 use crate::plan::OnceRule;
 use crate::progress::Progress;
-use crate::report::Event;
-use crate::wait_status::WaitStatus;
-use fencelock::{Client, Error, Guards, Mode, OnceStart, UnfinishedRun, WindowDone};
+use crate::report::{Event, WaitStatus};
+use fencelock::{Client, Error, Guards, Lock, Mode, OnceStart, UnfinishedRun, WindowDone};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +28,24 @@ pub(super) async fn check(key: &str, nested_ok: bool, client: &Client, context: 
     Ok(backend)
 }
 
+/// The settings of a claim of any kind, as those of a lock.
+pub(super) fn settings(key: &str, request: ClaimRequest<'_>, client: &Client, progress: &Arc<Progress>) -> Lock {
+    let mut lock = client.lock(key).ttl(request.ttl);
+    if let Some(wait) = request.wait {
+        lock = lock.wait(wait);
+    }
+    // Without a wait, the error reports the holder.
+    if request.wait != Some(Duration::ZERO) {
+        let (waits, troubles) = (Arc::clone(progress), Arc::clone(progress));
+        lock = lock.on_wait(move |waiting| waits.waiting(&WaitStatus::from(waiting)));
+        lock = lock.on_trouble(move |cause| troubles.trouble(cause));
+    }
+    if let Some(label) = request.label {
+        lock = lock.label(label);
+    }
+    lock
+}
+
 /// Waits for the locks.
 pub(super) async fn claim(
     keys: &[String],
@@ -36,7 +53,14 @@ pub(super) async fn claim(
     client: &Client,
     progress: &Arc<Progress>,
 ) -> Result<Guards, Error> {
-    let claimed = claim_once(keys, request, client, progress).await;
+    let lock = settings(&keys[0], request, client, progress);
+    let claimed = match (request.mode, keys) {
+        (Mode::Permits { weight, limit, .. }, [key]) => {
+            client.semaphore(key, limit).settings_of(&lock).acquire(weight).await.map(Guards::from)
+        }
+        (Mode::Shared, _) => client.lock_all(keys).settings_of(&lock).shared().acquire().await,
+        _ => client.lock_all(keys).settings_of(&lock).acquire().await,
+    };
     match &claimed {
         Ok(_) if keys.len() > 1 => progress.done("were acquired"),
         Ok(_) => progress.done("was acquired"),
@@ -61,21 +85,9 @@ pub(super) async fn begin(
     client: &Client,
     progress: &Arc<Progress>,
 ) -> Result<Begun, Error> {
-    let mut work = once.window.work(key, client).ttl(request.ttl);
+    let mut work = once.window.work(key, client).settings_of(&settings(key, request, client, progress));
     if once.even_if_failed {
         work = work.even_if_failed();
-    }
-    if let Some(wait) = request.wait {
-        work = work.wait(wait);
-    }
-    // Without a wait, the error reports the holder.
-    if request.wait != Some(Duration::ZERO) {
-        let (waits, troubles) = (Arc::clone(progress), Arc::clone(progress));
-        work = work.on_wait(move |waiting| waits.waiting(&WaitStatus::from(waiting)));
-        work = work.on_trouble(move |cause| troubles.trouble(cause));
-    }
-    if let Some(label) = request.label {
-        work = work.label(label);
     }
     let begun = work.begin().await.inspect_err(|_| progress.clear())?;
     Ok(match begun {
@@ -89,54 +101,4 @@ pub(super) async fn begin(
             Begun::AlreadyDone(done)
         }
     })
-}
-
-async fn claim_once(
-    keys: &[String],
-    request: ClaimRequest<'_>,
-    client: &Client,
-    progress: &Arc<Progress>,
-) -> Result<Guards, Error> {
-    if let (Mode::Permits { weight, limit, .. }, [key]) = (request.mode, keys) {
-        return claim_permits(key, (weight, limit), request, client, progress).await;
-    }
-    let mut lock = client.lock_all(keys).ttl(request.ttl);
-    if request.mode == Mode::Shared {
-        lock = lock.shared();
-    }
-    if let Some(wait) = request.wait {
-        lock = lock.wait(wait);
-    }
-    // Without a wait, the error reports the holder.
-    if request.wait != Some(Duration::ZERO) {
-        let (waits, troubles) = (Arc::clone(progress), Arc::clone(progress));
-        lock = lock.on_wait(move |waiting| waits.waiting(&WaitStatus::from(waiting)));
-        lock = lock.on_trouble(move |cause| troubles.trouble(cause));
-    }
-    if let Some(label) = request.label {
-        lock = lock.label(label);
-    }
-    lock.acquire().await
-}
-
-async fn claim_permits(
-    key: &str,
-    (weight, limit): (u32, u32),
-    request: ClaimRequest<'_>,
-    client: &Client,
-    progress: &Arc<Progress>,
-) -> Result<Guards, Error> {
-    let mut semaphore = client.semaphore(key, limit).ttl(request.ttl);
-    if let Some(wait) = request.wait {
-        semaphore = semaphore.wait(wait);
-    }
-    if request.wait != Some(Duration::ZERO) {
-        let (waits, troubles) = (Arc::clone(progress), Arc::clone(progress));
-        semaphore = semaphore.on_wait(move |waiting| waits.waiting(&WaitStatus::from(waiting)));
-        semaphore = semaphore.on_trouble(move |cause| troubles.trouble(cause));
-    }
-    if let Some(label) = request.label {
-        semaphore = semaphore.label(label);
-    }
-    semaphore.acquire(weight).await.map(Guards::from)
 }

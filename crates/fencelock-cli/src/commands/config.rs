@@ -1,10 +1,9 @@
 use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::exit::{Exit, Failure};
 use crate::json::millis;
 use crate::settings::{Origin, Setting, TTL};
-use crate::span;
 use crate::text::{plain, table};
+use crate::values;
 use serde_json::{Map, json};
 
 /// Shows the settings in force, and where they come from. It contacts no server.
@@ -34,7 +33,7 @@ pub(super) async fn config(context: &Context) -> Result<Exit, Failure> {
         let answer = json!({
             "backend": backend,
             "label": label,
-            "ttl_ms": span::parse(&ttl).ok().map(millis),
+            "ttl_ms": values::span(&ttl).ok().map(millis),
             "require_url": required_by.is_some(),
             "from": from,
             "files": files,

@@ -1,6 +1,5 @@
 use crate::context::{Context, may_colour, print};
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::exit::{Exit, Failure};
 use crate::text::plain;
 use anstyle::{AnsiColor, Style};
 use fencelock::{BackendReport, Capabilities, Client, Feature, Finding, Level, ServerReport};

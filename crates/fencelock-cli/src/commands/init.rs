@@ -1,7 +1,6 @@
 use crate::args::Init;
 use crate::context::{Context, print};
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::exit::{Exit, Failure};
 use crate::json::millis;
 use crate::signals::Signals;
 use crate::text::{plain, table};

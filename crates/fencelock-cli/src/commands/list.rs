@@ -1,7 +1,6 @@
 use crate::args::List;
 use crate::context::{Context, print};
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::exit::{Exit, Failure};
 use crate::json::{is_unread, state, waiters};
 use crate::mode;
 use crate::text::{holder_of, plain, table};

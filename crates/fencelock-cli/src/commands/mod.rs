@@ -10,7 +10,6 @@ mod init;
 mod list;
 pub(crate) mod once;
 mod pages;
-mod release;
 mod renew;
 mod resize;
 pub(crate) mod run;
@@ -22,8 +21,7 @@ mod wait;
 
 use crate::args::{Arguments, Command};
 use crate::context::{Context, print};
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::exit::{Exit, Failure};
 use clap::CommandFactory;
 use doctor::LockTrial;
 
@@ -34,7 +32,7 @@ pub(crate) async fn execute(arguments: Arguments, context: &Context) -> Result<E
         Command::Elect(elect) => elect::elect(elect, context).await,
         Command::Acquire(acquire) => acquire::acquire(acquire, context).await,
         Command::Renew(renew) => renew::renew(renew, context).await,
-        Command::Release(release) => release::release(release, context).await,
+        Command::Release(release) => renew::release(release, context).await,
         Command::Status(status) => status::status(status, context).await,
         Command::List(wanted) if list::is_for_completion() => list::complete(wanted.prefix, context.clone()).await,
         Command::List(wanted) => list::list(wanted, context).await,

@@ -1,7 +1,6 @@
 use crate::args::Arguments;
 use crate::context::{may_colour, print};
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::exit::{Exit, Failure};
 use crate::mistakes::no_command;
 use clap::builder::PossibleValuesParser;
 use clap::{Command, CommandFactory, ValueHint};

@@ -1,7 +1,6 @@
 use crate::args::Resize;
 use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::exit::{Exit, Failure};
 use crate::text::plain;
 use fencelock::{Client, Resized};
 use serde_json::json;

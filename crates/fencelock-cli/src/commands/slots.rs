@@ -1,11 +1,11 @@
-use super::claim::ClaimRequest;
+use super::claim::{ClaimRequest, settings};
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::text::{holding, plain};
-use crate::wait_status::WaitStatus;
 use fencelock::contract::engine::SlotOrder;
 use fencelock::{Client, Error, Guards, Holding, Span};
-use std::fmt::{self, Write};
+use std::fmt;
+use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -81,19 +81,8 @@ pub(super) async fn acquire(
     client: &Client,
     progress: &Arc<Progress>,
 ) -> Result<(Guards, u32), Error> {
-    let mut set = client.slots(&plan.keys[0], slots).ttl(request.ttl);
-    if let Some(wait) = request.wait {
-        set = set.wait(wait);
-    }
-    // Without a wait, the error reports the holder.
-    if request.wait != Some(Duration::ZERO) {
-        let (waits, troubles) = (Arc::clone(progress), Arc::clone(progress));
-        set = set.on_wait(move |waiting| waits.waiting(&WaitStatus::from(waiting)));
-        set = set.on_trouble(move |cause| troubles.trouble(cause));
-    }
-    if let Some(label) = request.label {
-        set = set.label(label);
-    }
+    let (key, lock) = (&plan.keys[0], settings(&plan.keys[0], request, client, progress));
+    let set = client.slots(key, slots).settings_of(&lock);
     let held = set.acquire().await.inspect_err(|_| progress.clear())?;
     progress.done("was acquired");
     let slot = held.slot();

@@ -3,9 +3,9 @@
 use super::socket::{Peer, address, has_other_keeper, named, others_have_keepers, sessions};
 use super::{Awaited, Kept};
 use crate::descendants::{Ancestor, ancestors};
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::exit::{Exit, Failure};
 use crate::mode;
+use crate::text::owner_of;
 use fencelock::{Client, Mode, Occupant};
 use std::future::pending;
 use std::time::Duration;
@@ -116,7 +116,7 @@ async fn unasked(above: &[Ancestor], asked: &[i32], awaited: Awaited<'_>, client
             let Occupant::Holder(holder) = &hold.occupant else { return None };
             let (keeper, process) = named(&holder.owner).filter(|(keeper, _)| !asked.contains(keeper))?;
             above.iter().find(|one| one.pid == process)?;
-            let owner = super::owner_of(holder.owner.label().unwrap_or_default()).unwrap_or_default().to_owned();
+            let owner = owner_of(holder.owner.label().unwrap_or_default()).unwrap_or_default().to_owned();
             let kept = Kept {
                 owner,
                 pid: process.cast_unsigned(),

@@ -1,15 +1,16 @@
 use super::above::held_above_but;
 use super::socket::{ANSWER, Answer, Peer, address, silent, unreachable_keeper};
 use super::watched::Watched;
-use super::{Done, ROLE, Request, Wanted, label_of};
+use super::{Done, ROLE, Request, Wanted};
 use crate::args::{Acquire, Release};
 use crate::child_socket::{encode_command, send_descriptors};
 use crate::commands::run::check_all;
 use crate::context::{Context, LEAVING, write_delivered};
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::exit::Failure;
 use crate::plan::Plan;
 use crate::progress::Progress;
+use crate::text::label_of;
 use fencelock::Client;
 use std::ffi::OsString;
 use std::io::{self, Write};

@@ -7,23 +7,18 @@
 //! ignores the signals of a log-out. A request that nobody waits for any more leaves nothing behind.
 //!
 //! `socket` is how it is found, and the lines. `front` is the side of `acquire`. `process` starts and serves, `session` has the locks of
-//! all owners, `hold` keeps one of them. `above` finds the locks of processes that a command runs under. `watched` is the process,
-//! `system_log` reports a loss.
+//! all owners, keeps each, and reports a loss. `above` finds the locks of processes that a command runs under. `watched` is the process.
 
 #[cfg(target_os = "linux")]
 mod above;
 #[cfg(target_os = "linux")]
 mod front;
 #[cfg(target_os = "linux")]
-mod hold;
-#[cfg(target_os = "linux")]
 mod process;
 #[cfg(target_os = "linux")]
 mod session;
 #[cfg(target_os = "linux")]
 mod socket;
-#[cfg(target_os = "linux")]
-mod system_log;
 #[cfg(target_os = "linux")]
 mod watched;
 
@@ -36,7 +31,7 @@ pub(crate) use process::run;
 #[cfg(target_os = "linux")]
 pub(crate) use socket::{ask, exist, holds, named};
 
-use crate::failure::Failure;
+use crate::exit::Failure;
 use crate::plan::Plan;
 use crate::report::Reporter;
 use fencelock::{Client, HolderId, Mode};
@@ -122,27 +117,6 @@ impl<'a> From<&'a Plan> for Awaited<'a> {
     }
 }
 
-/// Who has a lock and why, for everybody who waits for it: `for job-7 while 4242 runner: deploy`. See [`owner_of`].
-#[cfg(any(target_os = "linux", test))]
-fn label_of(owner: &str, (pid, command): (u32, &str), label: Option<&str>) -> String {
-    let owner = if owner.is_empty() { String::new() } else { format!("for {owner} ") };
-    let of_process = format!("{owner}while {pid} {command}");
-    let why = label.filter(|label| !label.is_empty()).map(|label| format!(": {label}")).unwrap_or_default();
-    crate::text::label(&format!("{of_process}{why}"))
-}
-
-/// The name of the owner in the label of a lock that a keeper has.
-pub(crate) fn owner_of(label: &str) -> Option<&str> {
-    let (owner, rest) = label.strip_prefix("for ")?.split_once(' ')?;
-    process_of(rest).map(|_| owner)
-}
-
-/// The process that is named in the label of a lock that a keeper has. A keeper ignores TERM, and ends with that process.
-pub(crate) fn process_of(label: &str) -> Option<i32> {
-    let label = label.strip_prefix("for ").and_then(|rest| rest.split_once(' ')).map_or(label, |(_, rest)| rest);
-    label.strip_prefix("while ")?.split(' ').next()?.parse().ok()
-}
-
 /// Asks the keeper that has `key` by this holder; `None` if there is none on this machine.
 pub(crate) async fn ask_holder(
     client: &Client,
@@ -179,7 +153,7 @@ mod elsewhere {
     use crate::args::{Acquire, Release};
     use crate::context::Context;
     use crate::exit::Exit;
-    use crate::failure::Failure;
+    use crate::exit::Failure;
     use fencelock::{Client, Owner};
     use serde_json::Value;
 
@@ -224,26 +198,3 @@ mod elsewhere {
 }
 #[cfg(not(target_os = "linux"))]
 pub(crate) use elsewhere::{acquire, ask, exist, held_above, holds, named, release_all, run};
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_label_names_owner_and_process_whatever_the_process_calls_itself() {
-        for (owner, command) in [("job-7", "runner"), ("a:b/c", "for x while 3 y"), ("", "for x"), ("", "while")] {
-            for label in [None, Some("for me while 9 lives"), Some("")] {
-                let text = label_of(owner, (4242, command), label);
-                let named = Some(owner).filter(|owner| !owner.is_empty());
-                assert_eq!((owner_of(&text), process_of(&text)), (named, Some(4242)), "{text}");
-            }
-        }
-        for other in ["nightly", "for me", "for me and you", "while away"] {
-            assert_eq!((owner_of(other), process_of(other)), (None, None), "{other}");
-        }
-        for (label, end) in [("l".repeat(128), "lll…"), ("é".repeat(64), "éé…"), ("l".repeat(110), "lll")] {
-            let text = label_of("x", (1, "sh"), Some(&label));
-            assert!(text.len() <= 128 && text.starts_with("for x while 1 sh: ") && text.ends_with(end), "{text}");
-        }
-    }
-}

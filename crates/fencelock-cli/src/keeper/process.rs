@@ -1,14 +1,12 @@
 use super::front::DELIVERED;
-use super::hold::Hold;
-use super::session::{Grant, Session};
+use super::session::{Grant, Hold, Session};
 use super::socket::{Answer, BEAT, LINE, Peer, address, listen};
 use super::watched::{End, Watched};
-use super::{ROLE, Request, Wanted, system_log};
+use super::{ROLE, Request, Wanted, session};
 use crate::args::{Command, Common};
 use crate::child_socket::{Job, of_parent};
 use crate::context::{CLOSING, Context};
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::exit::{Exit, Failure};
 use crate::progress::Progress;
 use crate::signals::Signals;
 use crate::{block_on_main_thread, check_open_files, logging, parse, settings, stderr};
@@ -131,7 +129,7 @@ impl Keeper {
                 peer = accept(listener.as_ref()) => drop(tasks.spawn_local(answer(Rc::clone(&session), peer))),
                 Some(ended) = tasks.join_next() => {
                     if let Err(bug) = ended {
-                        system_log::warn(&format!("a bug, please report it: {bug}"));
+                        session::warn(&format!("a bug, please report it: {bug}"));
                     }
                 }
             }

@@ -5,11 +5,11 @@
 //! sides ask the kernel who the other is: this user, and for the keeper also a process of its own namespace of processes, which a
 //! container with the network of the host is not. From another network namespace a keeper cannot be asked: see `above`.
 
-use super::{Kept, ROLE, Request, process_of};
+use super::{Kept, ROLE, Request};
 use crate::descendants::{Ancestor, every_number, number_in, raw, read_lossy};
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::exit::{Exit, Failure};
 use crate::progress::Shown;
+use crate::text::process_of;
 use fencelock::Owner;
 use rustix::process::geteuid;
 use serde::de::DeserializeOwned;

@@ -1,6 +1,5 @@
 use crate::descendants::{Ancestor, fingerprint, number_in, user_of};
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::exit::{Exit, Failure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, geteuid, getuid, pidfd_open, pidfd_send_signal};

@@ -17,7 +17,8 @@ mod message;
 mod process;
 
 #[cfg(target_os = "linux")]
-use crate::child_socket::{self, MessageBuffer};
+use crate::child_socket;
+use crate::child_socket::MessageBuffer;
 #[cfg(target_os = "linux")]
 use message::WrapperMessage;
 pub(crate) use message::{Deadlines, WatcherMessage};
@@ -79,7 +80,7 @@ impl ParentDeathWatcher {
     /// terminal.
     pub(crate) async fn start(
         command: &[OsString],
-        environment: &[crate::spawn::Variable],
+        environment: &[crate::child::Variable],
         foreground: bool,
         locks: &[OwnedFd],
     ) -> Result<(Self, Pid), NotStarted> {
@@ -92,7 +93,7 @@ impl ParentDeathWatcher {
         }
     }
 
-    fn spawn(environment: &[crate::spawn::Variable], foreground: bool) -> io::Result<Self> {
+    fn spawn(environment: &[crate::child::Variable], foreground: bool) -> io::Result<Self> {
         use std::os::unix::process::CommandExt;
         crate::descendants::adopt_orphans(true)?;
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
@@ -100,7 +101,7 @@ impl ParentDeathWatcher {
         let socket = tokio::net::UnixStream::from_std(ours)?;
         let mut watcher = std::process::Command::new("/proc/self/exe");
         watcher.arg0("fencelock").args([ROLE, if foreground { FOREGROUND } else { BACKGROUND }]);
-        crate::spawn::set_environment(&mut watcher, environment);
+        crate::child::set_environment(&mut watcher, environment);
         // In its own process group, so that terminal signals do not reach it. Its stdin is the socket; the stdin of the
         // command is sent over the socket.
         let process = watcher.process_group(0).stdin(OwnedFd::from(theirs)).spawn()?;
@@ -176,7 +177,7 @@ pub(crate) enum ParentDeathWatcher {}
 impl ParentDeathWatcher {
     pub(crate) async fn start(
         _: &[OsString],
-        _: &[crate::spawn::Variable],
+        _: &[crate::child::Variable],
         _: bool,
         _: &[OwnedFd],
     ) -> Result<(Self, Pid), NotStarted> {

@@ -1,10 +1,10 @@
 use super::message::{Deadlines, WrapperMessage};
 use super::{ROLE, WatcherArgs, WatcherMessage};
 use crate::change::Change;
+use crate::child::spawn;
 use crate::child_socket::{Job, MessageBuffer, of_parent, receive, send};
 use crate::descendants::{Descendants, adopt_orphans};
 use crate::exit::Exit;
-use crate::spawn::spawn;
 use fencelock::backends::BootClock;
 use fencelock::{Clock, Moment};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal as Number};

@@ -1,5 +1,5 @@
-use crate::wait_args::{Nested, Patience};
-use crate::{exit, parse, settings, span};
+use crate::values::{Nested, Patience};
+use crate::{exit, settings, values};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use std::time::Duration;
        fencelock elect --observe NAME")]
 pub(crate) struct Elect {
     /// Name of the election.
-    #[arg(value_parser = parse::key)]
+    #[arg(value_parser = values::key)]
     pub(crate) name: String,
     /// The command and its arguments. They are never parsed as options of fencelock.
     ///
@@ -52,9 +52,9 @@ pub(crate) struct Elect {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = None)]
     pub(crate) metrics_file: Option<PathBuf>,
     /// Time to live of a term, renewed after each third; the term of a crashed leader ends after this time.
-    #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = settings::TTL, help_heading = "Leading")]
+    #[arg(long, value_name = "DURATION", value_parser = values::span, default_value = settings::TTL, help_heading = "Leading")]
     pub(crate) ttl: Duration,
     /// Grace period between TERM and KILL, before the lease ends [default: a sixth of the TTL, at most 10s]
-    #[arg(long, value_name = "DURATION", value_parser = span::parse, help_heading = "Leading")]
+    #[arg(long, value_name = "DURATION", value_parser = values::span, help_heading = "Leading")]
     pub(crate) grace: Option<Duration>,
 }

@@ -1,4 +1,4 @@
-use crate::{exit, parse, span};
+use crate::{exit, values};
 use clap::Args;
 use fencelock::contract::Window;
 use fencelock::{Client, OncePerWindow};
@@ -24,17 +24,17 @@ pub(crate) struct OnceWindow {
     /// status of 0 is a success. After a failure, a crash or a lost lock, the next caller runs the command. While another caller
     /// runs it, a caller waits (see -n, -w), and runs it only if that run fails. `fencelock once KEY` shows who has done the
     /// work.
-    #[arg(long, value_name = "DURATION", value_parser = span::parse, group = "window")]
+    #[arg(long, value_name = "DURATION", value_parser = values::span, group = "window")]
     pub(crate) once_per: Option<Duration>,
     /// Let each window begin this much later: with `--once-per 1d --offset 90m`, at 01:30 UTC.
     ///
     /// Choose a moment at which nobody starts the command: callers on two sides of it are in two windows.
-    #[arg(long, value_name = "DURATION", value_parser = span::parse, requires = "once_per", conflicts_with = "min_interval")]
+    #[arg(long, value_name = "DURATION", value_parser = values::span, requires = "once_per", conflicts_with = "min_interval")]
     pub(crate) offset: Option<Duration>,
     /// Run the command only if its last success began at least this long ago: 20h for a command that cron starts once a day.
     ///
     /// Like --once-per, without windows that begin at a fixed time.
-    #[arg(long, value_name = "DURATION", value_parser = span::parse, group = "window")]
+    #[arg(long, value_name = "DURATION", value_parser = values::span, group = "window")]
     pub(crate) min_interval: Option<Duration>,
 }
 
@@ -72,7 +72,7 @@ impl OnceWindow {
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct Once {
     /// Name of the lock.
-    #[arg(value_parser = parse::key)]
+    #[arg(value_parser = values::key)]
     pub(crate) key: String,
     /// Remove the record that the work is done. A run in progress is not affected.
     #[arg(long)]

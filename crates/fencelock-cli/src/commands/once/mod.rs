@@ -1,8 +1,7 @@
 pub(crate) mod args;
 
 use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::exit::{Exit, Failure};
 use crate::json::window_done;
 use crate::text::plain;
 use args::Once;

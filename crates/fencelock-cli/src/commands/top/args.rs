@@ -1,4 +1,4 @@
-use crate::{exit, span};
+use crate::{exit, values};
 use clap::{Args, ValueEnum};
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ pub(crate) enum By {
 const SHORTEST: Duration = Duration::from_secs(1);
 
 fn parse_interval(text: &str) -> Result<Duration, String> {
-    let interval = span::parse(text)?;
+    let interval = values::span(text)?;
     if interval < SHORTEST {
         return Err("the shortest interval is 1s".to_owned());
     }

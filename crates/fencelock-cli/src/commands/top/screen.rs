@@ -1,6 +1,5 @@
 use super::table::{Focus, HEADS, Table};
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::exit::{Exit, Failure};
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, read};

@@ -1,9 +1,8 @@
+use super::Watch;
 use super::args::By;
-use super::watch::Watch;
 use crate::json::{is_unread, waiters};
-use crate::keeper;
-use crate::mode;
-use crate::text::{self, plain};
+use crate::text::{plain, process_of};
+use crate::{mode, text};
 use fencelock::{Expiry, Holding, Key, Liveness, Occupant, Span};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::cmp::Ordering;
@@ -420,7 +419,7 @@ impl fmt::Display for Table {
 fn remedy(held: &Holding) -> Option<String> {
     let (Occupant::Holder(holder), 1) = (&held.first().occupant, held.holders.count()) else { return None };
     let (pid, host) = (holder.owner.pid()?, plain(holder.owner.host()));
-    let watched = holder.owner.label().and_then(keeper::process_of);
+    let watched = holder.owner.label().and_then(process_of);
     let (pid, keeper) = match watched.and_then(|watched| u32::try_from(watched).ok()) {
         Some(watched) => (watched, format!(", for which process {pid} keeps it and ignores TERM")),
         None => (pid, String::new()),

@@ -3,8 +3,7 @@
 use super::args::By;
 use super::screen::render;
 use super::table::{Order, Table, Wish};
-use super::watch::Watch;
-use super::{Holding, pause};
+use super::{Holding, Watch, pause};
 use fencelock::contract::{Holder, WaiterInfo};
 use fencelock::{Expiry, FencingToken, HolderInfo, Key, Liveness, Mode, Occupant, Owner};
 use ratatui::Terminal;
