@@ -5,9 +5,8 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, test_kill_process, wait};
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
-use std::fs;
-use std::io;
 use std::path::Path;
+use std::{fs, io};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The processes below this one.

@@ -1,8 +1,7 @@
 use super::claim::{ClaimRequest, check, claim};
 use crate::args::Acquire;
 use crate::context::{CLOSING, Context, write_delivered};
-use crate::exit::Exit;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::json::acquired;
 use crate::keeper::{self, Awaited, held_above};
 use crate::progress::Progress;

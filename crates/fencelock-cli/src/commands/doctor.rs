@@ -6,22 +6,20 @@ use fencelock::{BackendReport, Capabilities, Client, Feature, Finding, Level, Se
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// Whether a lock is tried.
-pub(super) enum LockTrial {
-    /// Nothing is written.
-    None,
-    /// With this key, or with one of its own.
-    Of(Option<String>),
-}
-
-/// Checks the backend. `wants_report`: writes all that is known about it.
-pub(super) async fn doctor(wants_report: bool, trial: LockTrial, context: &Context) -> Result<Exit, Failure> {
+/// Checks the backend. `wants_report`: writes all that is known about it. `writes`: tries a lock, with this key or with one of its own.
+pub(super) async fn doctor(
+    wants_report: bool,
+    writes: bool,
+    key: Option<&str>,
+    context: &Context,
+) -> Result<Exit, Failure> {
     context
         .with(context.connect_to_inspect(), async |client| {
             // First, because the other findings include what it found.
-            let tried = match &trial {
-                LockTrial::None => vec![Finding::not_tried("--read-only writes nothing", "")],
-                LockTrial::Of(key) => client.try_out(key.as_deref()).await?,
+            let tried = if writes {
+                client.try_out(key).await?
+            } else {
+                vec![Finding::not_tried("--read-only writes nothing", "")]
             };
             let mut backend = client.diagnose().await;
             let findings = &mut backend.findings;

@@ -23,7 +23,6 @@ use crate::args::{Arguments, Command};
 use crate::context::{Context, print};
 use crate::exit::{Exit, Failure};
 use clap::CommandFactory;
-use doctor::LockTrial;
 
 /// Runs the command given by the arguments.
 pub(crate) async fn execute(arguments: Arguments, context: &Context) -> Result<Exit, Failure> {
@@ -44,10 +43,7 @@ pub(crate) async fn execute(arguments: Arguments, context: &Context) -> Result<E
         Command::Once(wanted) => once::once(wanted, context).await,
         Command::Config => config::config(context).await,
         Command::Init(init) => init::init(init, context).await,
-        Command::Doctor { report, read_only, key } => {
-            let trial = if read_only { LockTrial::None } else { LockTrial::Of(key) };
-            doctor::doctor(report, trial, context).await
-        }
+        Command::Doctor { report, read_only, key } => doctor::doctor(report, !read_only, key.as_deref(), context).await,
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { command } => pages::man(command.as_deref()),
         Command::Help { command } => pages::help(&command),

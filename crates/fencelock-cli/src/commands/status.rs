@@ -1,8 +1,7 @@
 use super::slots;
 use crate::args::Status;
 use crate::context::Context;
-use crate::exit::Exit;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::json::{millis, state, window_done};
 use crate::keeper::{self, Kept};
 use crate::text::{holders, holding, plain, quarantine, waiters};

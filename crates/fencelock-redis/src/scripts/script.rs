@@ -275,7 +275,7 @@ pub(crate) fn inspect(redis_key: &str, named: usize, epoch_check: EpochCheck<'_>
     Call::checked(&INSPECT, redis_key, epoch_check).arg(named).epoch_check(epoch_check)
 }
 
-/// Its reply is parsed by `server::doctor::scan`.
+/// Its reply is parsed by `server::doctor::trial`.
 pub(crate) fn unread(redis_key: &str) -> Call {
     Call::with_completion(&UNREAD, redis_key)
 }

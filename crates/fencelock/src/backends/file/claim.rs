@@ -1,13 +1,13 @@
 //! Claims a lock file and finds its holders. Every step takes microseconds, unless another process holds a conflicting lock.
 
 use super::flock_guard::{FlockGuard, tighten_file};
-use super::inspect::{LockState, Row, SlotFiles, foreign, pause};
+use super::inspect::{Holds, Row, SlotFiles, foreign, pause};
 use super::record::{Damage, Record, RecordState};
 use super::table::HeldFile;
 use super::{File, inspect, writer_mark};
 use fencelock_core::{
-    Acquire, Claim, Downgrade, Event, Eviction, Expiry, Fault, Holder, HolderId, Holders, Holding, Intent, Invalid,
-    Key, Mode, Occupied, Release, Renew, Renewal, Resize, Resized, TokenBlock, Unknown, next_block,
+    Acquire, Claim, Downgrade, Event, Eviction, Expiry, Fault, Holder, HolderId, Holding, Intent, Invalid, Key, Mode,
+    Occupied, Release, Renew, Renewal, Resize, Resized, TokenBlock, Unknown, next_block,
 };
 use std::io;
 use std::io::ErrorKind;
@@ -40,13 +40,11 @@ impl File {
         };
         for attempt in 0..tries {
             let seen = self.inspect_key(&claim.key)?;
-            if matches!(seen, LockState::Foreign(_)) {
+            if seen.foreign.is_some() {
                 // A user without access may have locked the file, because its permissions were too open.
                 tighten_file(&path);
             }
-            if let LockState::Held(holds) = &seen
-                && let Some(present) = holds.mode().filter(|present| present.conflicts(claim.mode))
-            {
+            if let Some(present) = seen.mode().filter(|present| present.conflicts(claim.mode)) {
                 return Ok(Acquire::Conflict(present));
             }
             if !self.has_room(claim, &seen, &path) {
@@ -74,13 +72,14 @@ impl File {
 
     /// Whether the claim fits together with these holders. A free key has no room for a reader while a writer waits for its turn. A writer
     /// that will wait for a row sets its mark.
-    fn has_room(&self, claim: &Claim, seen: &LockState, path: &Path) -> bool {
+    fn has_room(&self, claim: &Claim, holds: &Holds, path: &Path) -> bool {
         let wall = self.clock.wall_micros();
-        let holds = match seen {
-            LockState::Free => return claim.mode == Mode::Exclusive || !writer_mark::is_set(path, wall),
-            LockState::Foreign(_) => return false,
-            LockState::Held(holds) => holds,
-        };
+        if holds.is_free() {
+            return claim.mode == Mode::Exclusive || !writer_mark::is_set(path, wall);
+        }
+        if holds.foreign.is_some() {
+            return false;
+        }
         if claim.mode != Mode::Exclusive {
             return holds.fits(claim.mode) && !writer_mark::closes_row(path, wall);
         }
@@ -205,7 +204,7 @@ impl File {
     /// The end of a hold before the watch started is not reported, so this inspects the key again.
     pub(super) fn watch_for_end(&self, key: &Key) -> Result<(), Unknown> {
         self.watch.subscribe(key);
-        if matches!(self.inspect_key(key)?, LockState::Free) {
+        if self.inspect_key(key)?.is_free() {
             self.listeners.send(&Event::Changed { key: key.clone() });
         }
         Ok(())
@@ -306,21 +305,15 @@ impl File {
     pub(super) fn set_limit(&self, key: &Key, limit: u32) -> Result<Resize, Unknown> {
         let (semaphore, path) = (Resize::check(&self.directory.name(), limit)?, self.directory.file_of(key));
         for attempt in 0..ROW_TRIES {
-            let mode = match self.inspect_key(key)? {
-                LockState::Free => return Ok(Resize::Free),
-                LockState::Foreign(by) => {
-                    return Ok(Resize::OtherMode { mode: Mode::Exclusive, holders: Holders::one(by) });
-                }
-                LockState::Held(holds) => match (holds.mode(), holds.holders()) {
-                    (Some(mode), Some(holders)) if mode.limit().is_none() => {
-                        return Ok(Resize::OtherMode { mode, holders });
-                    }
-                    (mode, _) => mode,
-                },
-            };
+            let seen = self.inspect_key(key)?;
+            let Some(holders) = seen.holders() else { return Ok(Resize::Free) };
+            let mode = seen.mode().unwrap_or(Mode::Exclusive);
+            if mode.limit().is_none() {
+                return Ok(Resize::OtherMode { mode, holders });
+            }
             let row = Row::open(&path, key).map_err(|error| self.io_error("lock", &path, &error))?;
             // The holders may have released their permits in the meantime.
-            if let (Some(row), true) = (row, mode.is_some())
+            if let Some(row) = row
                 && let Some(before) = row.slots.holds.mode().and_then(Mode::limit)
             {
                 row.resize(semaphore).map_err(|error| self.io_error("resize", &path, &error))?;
@@ -337,21 +330,17 @@ impl File {
     /// The kernel ends no hold for another process.
     pub(super) fn refuse(&self, seen: &Holding) -> Result<Eviction, Unknown> {
         let now = self.inspect_key(&seen.key)?;
-        let text = match &now {
-            LockState::Held(holds) if holds.iter().any(|record| seen.has(record.holder.id)) => {
-                let listed = holds.iter().filter(|record| seen.has(record.holder.id));
-                let mut pids: Vec<_> = listed.map(|record| record.pid.to_string()).collect();
-                // One process may have several holds.
-                pids.dedup();
-                match &pids[..] {
-                    [pid] => format!("the kernel holds this lock for process {pid}; end that process to free it"),
-                    pids => {
-                        let pids = pids.join(", ");
-                        format!("the kernel holds this lock for processes {pids}; end those processes to free it")
-                    }
-                }
+        let listed = now.iter().filter(|record| seen.has(record.holder.id));
+        let mut pids: Vec<_> = listed.map(|record| record.pid.to_string()).collect();
+        // One process may have several holds.
+        pids.dedup();
+        let text = match (&pids[..], &now.foreign) {
+            ([pid], _) => format!("the kernel holds this lock for process {pid}; end that process to free it"),
+            ([_, ..], _) => {
+                let pids = pids.join(", ");
+                format!("the kernel holds this lock for processes {pids}; end those processes to free it")
             }
-            LockState::Foreign(occupant) if seen.first().holder_id().is_none() => {
+            ([], Some(occupant)) if seen.first().holder_id().is_none() => {
                 format!("the kernel holds this lock for {occupant}; end that program to free it")
             }
             _ => return Ok(Eviction::Changed(now.holding(&seen.key, self.clock.wall_micros()).map(Box::new))),

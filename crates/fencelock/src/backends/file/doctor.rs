@@ -1,7 +1,6 @@
 use super::directory::{
     Directory, GROUP_WRITE, OTHERS_WRITE, STICKY, completion_file_name, file_name, is_used, other_default,
 };
-use super::flock_guard::TryLock;
 use super::inspect::Scan;
 use super::permission::{SETGID, excess};
 use super::watch::watched;
@@ -142,7 +141,7 @@ fn exclusion(directory: &Directory) -> Finding {
     match (flock_guard::try_exclusive(&first), flock_guard::try_exclusive(&second)) {
         // If the first lock is refused, another check is running, which also shows that locks exclude each other.
         (Err(error), _) | (_, Err(error)) => unclear(error),
-        (Ok(TryLock::Locked), Ok(TryLock::Locked)) => {
+        (Ok(true), Ok(true)) => {
             let text = "two exclusive locks on one file were granted at once";
             Finding::failure("exclusion", text, "use a directory on a local file system")
         }

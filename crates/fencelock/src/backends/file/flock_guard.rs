@@ -55,11 +55,11 @@ impl FlockGuard {
         Self::lock(path, try_shared)
     }
 
-    fn lock(path: &Path, attempt: fn(&File) -> io::Result<TryLock>) -> io::Result<Option<Self>> {
+    fn lock(path: &Path, attempt: fn(&File) -> io::Result<bool>) -> io::Result<Option<Self>> {
         let Some((file, created)) = open_or_create(path)? else { return Ok(None) };
         let meta = file.metadata()?;
         permission::check_plain(&meta)?;
-        if attempt(&file)? == TryLock::Refused {
+        if !attempt(&file)? {
             return Ok(None);
         }
         let guard =
@@ -67,9 +67,9 @@ impl FlockGuard {
         Ok(permission::is_only_name(path, guard.inode)?.then_some(guard))
     }
 
-    /// Turns an exclusive lock into a shared one. [`TryLock::Refused`] means that it is lost: flock(2) does not promise
+    /// Turns an exclusive lock into a shared one. `false` means that it is lost: flock(2) does not promise
     /// that this is one step, although local file systems of Linux and of the BSDs do it in one.
-    pub(super) fn downgrade(&self) -> io::Result<TryLock> {
+    pub(super) fn downgrade(&self) -> io::Result<bool> {
         try_shared(&self.file)
     }
 
@@ -89,10 +89,8 @@ impl FlockGuard {
 
     /// The same with the metadata of the other file.
     pub(super) fn share_permissions_with(&self, other: &fs::Metadata) -> io::Result<()> {
-        if !self.created {
-            return Ok(());
-        }
-        self.file.set_permissions(fs::Permissions::from_mode(other.mode() & 0o666))
+        let mode = fs::Permissions::from_mode(other.mode() & 0o666);
+        if self.created { self.file.set_permissions(mode) } else { Ok(()) }
     }
 
     /// Sets the times of the file to now, if they are older than [`YOUNG`]. It is neither written nor closed, so no waiter wakes.
@@ -178,14 +176,12 @@ pub(super) fn probe(path: &Path) -> io::Result<Probe> {
         Err(error) => return Err(error),
     };
     permission::check_plain(&file.metadata()?)?;
-    match try_shared(&file)? {
-        TryLock::Refused => read_settled(&file).map(Probe::Held),
-        TryLock::Locked => {
-            let row = if may_have_slots(&first_bytes(&file)?) { Some(read_settled(&file)?) } else { None };
-            unlock(&file)?;
-            Ok(row.map_or(Probe::Free, Probe::Row))
-        }
+    if !try_shared(&file)? {
+        return read_settled(&file).map(Probe::Held);
     }
+    let row = if may_have_slots(&first_bytes(&file)?) { Some(read_settled(&file)?) } else { None };
+    unlock(&file)?;
+    Ok(row.map_or(Probe::Free, Probe::Row))
 }
 
 /// Reads while a holder may write: until two reads agree.
@@ -216,19 +212,12 @@ pub(super) fn first_bytes(file: &File) -> io::Result<Vec<u8>> {
 
 // flock(2), which `std::fs::File` supports only since Rust 1.89.
 
-/// The result of an attempt that does not wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TryLock {
-    Locked,
-    /// Another process has a conflicting lock.
-    Refused,
-}
-
-pub(super) fn try_exclusive(file: &File) -> io::Result<TryLock> {
+/// An attempt does not wait: `false` if another process has a conflicting lock.
+pub(super) fn try_exclusive(file: &File) -> io::Result<bool> {
     attempt(file, FlockOperation::NonBlockingLockExclusive)
 }
 
-pub(super) fn try_shared(file: &File) -> io::Result<TryLock> {
+pub(super) fn try_shared(file: &File) -> io::Result<bool> {
     attempt(file, FlockOperation::NonBlockingLockShared)
 }
 
@@ -236,10 +225,10 @@ pub(super) fn unlock(file: &File) -> io::Result<()> {
     Ok(rustix::fs::flock(file, FlockOperation::Unlock)?)
 }
 
-fn attempt(file: &File, operation: FlockOperation) -> io::Result<TryLock> {
+fn attempt(file: &File, operation: FlockOperation) -> io::Result<bool> {
     match rustix::fs::flock(file, operation) {
-        Ok(()) => Ok(TryLock::Locked),
-        Err(Errno::WOULDBLOCK) => Ok(TryLock::Refused),
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
@@ -344,7 +333,7 @@ mod tests {
         let scratch = Scratch::new();
         let path = scratch.path().join("a.lock");
         let guard = FlockGuard::take(&path).unwrap().unwrap();
-        assert_eq!(guard.downgrade().unwrap(), TryLock::Locked);
+        assert!(guard.downgrade().unwrap());
         assert!(FlockGuard::take(&path).unwrap().is_none());
         drop(FlockGuard::share(&path).unwrap().unwrap());
         drop(guard);
@@ -360,7 +349,7 @@ mod tests {
             scope.spawn(|| {
                 for _ in 0..5000 {
                     let Some(guard) = FlockGuard::take(&path).unwrap() else { continue };
-                    assert_eq!(guard.downgrade().unwrap(), TryLock::Locked);
+                    assert!(guard.downgrade().unwrap());
                 }
                 done.store(true, Ordering::SeqCst);
             });

@@ -2,7 +2,7 @@
 
 use super::File;
 use super::directory::{Directory, SUFFIX, file_name, key_of, row_path, slot_path};
-use super::flock_guard::{FlockGuard, Probe, TryLock, probe};
+use super::flock_guard::{FlockGuard, Probe, probe};
 use super::record::{Damage, MOST_SLOTS, Record, RecordState};
 use super::table::HeldFile;
 use fencelock_core::{Expiry, Foreign, HolderInfo, Holders, Holding, Key, Mode, Occupant, Occupied, Unknown};
@@ -16,66 +16,17 @@ use std::{fs, io, thread};
 /// to write its record after locking, or to unlock after its last write.
 const READS: u32 = 5;
 
-/// The state of a lock, as far as this process knows.
-#[derive(Debug)]
-pub(super) enum LockState {
-    Free,
-    /// Never empty.
-    Held(Holds),
-    /// The file is locked, and no record names the holder.
-    Foreign(Occupant),
-}
-
-impl LockState {
-    /// The current holders of the lock on this file, if their records belong to it.
-    pub(super) fn of(file: &File, path: &Path, belongs: impl Fn(&Record) -> bool) -> Result<Self, Unknown> {
-        for attempt in 0..READS {
-            let seen = inspect(path, &belongs).map_err(|error| file.io_error("inspect", path, &error))?;
-            match seen {
-                Some(seen) => return Ok(seen),
-                None => pause(attempt),
-            }
-        }
-        Ok(Self::Foreign(foreign("a lock", path)))
-    }
-
-    /// What a list shows.
-    pub(super) fn holding(self, key: &Key, wall: u64) -> Option<Holding> {
-        match self {
-            Self::Free => None,
-            Self::Held(holds) => holds.holding(key, wall),
-            Self::Foreign(by) => Some(Holding::new(key.clone(), HolderInfo::new(by, Expiry::Never))),
-        }
-    }
-
-    pub(super) fn holders(self) -> Option<Holders> {
-        match self {
-            Self::Free => None,
-            Self::Held(holds) => holds.holders(),
-            Self::Foreign(occupant) => Some(occupant.into()),
-        }
-    }
-
-    /// The holders and the duration of the oldest hold, at `wall` microseconds.
-    pub(super) fn occupied(self, wall: u64) -> Option<Occupied> {
-        match self {
-            Self::Held(holds) => holds.occupied(wall),
-            seen => seen.holders().map(|by| Occupied::new(by, Expiry::Never)),
-        }
-    }
-}
-
 /// `None` if a holder has not yet written its record, or a row has changed meanwhile.
-fn inspect(path: &Path, belongs: impl Fn(&Record) -> bool) -> io::Result<Option<LockState>> {
+fn inspect(path: &Path, belongs: impl Fn(&Record) -> bool) -> io::Result<Option<Holds>> {
     match probe(path)? {
-        Probe::Free => Ok(Some(LockState::Free)),
+        Probe::Free => Ok(Some(Holds::default())),
         Probe::Held(Ok(record)) if record.state == RecordState::Held && belongs(&record) => {
-            Ok(Some(LockState::Held(Holds::of(vec![record]))))
+            Ok(Some(Holds::of(vec![record])))
         }
         // An exclusive holder that is being downgraded has a slot.
         Probe::Held(record) => {
             let slots = SlotFiles::probe(path, record.map_or(0, |record| record.slots), belongs)?;
-            Ok((!slots.holds.is_empty()).then_some(LockState::Held(slots.holds)))
+            Ok(Some(slots.holds).filter(|holds| !holds.is_free()))
         }
         Probe::Row(record) => inspect_row(path, &record, belongs),
     }
@@ -87,17 +38,17 @@ fn inspect_row(
     path: &Path,
     record: &Result<Record, Damage>,
     belongs: impl Fn(&Record) -> bool,
-) -> io::Result<Option<LockState>> {
+) -> io::Result<Option<Holds>> {
     let slots = SlotFiles::probe(path, count(path, record), belongs)?;
-    if !slots.holds.is_empty() {
-        return Ok(Some(LockState::Held(slots.holds.resized_by(record.as_ref().ok()))));
+    if !slots.holds.is_free() {
+        return Ok(Some(slots.holds.resized_by(record.as_ref().ok())));
     }
     let is_same = match probe(path)? {
         Probe::Free => true,
         Probe::Row(again) => again == *record,
         Probe::Held(_) => false,
     };
-    Ok((slots.are_free() && is_same).then_some(LockState::Free))
+    Ok((slots.are_free() && is_same).then_some(slots.holds))
 }
 
 /// A holder that writes no records: `flock(1)`, or another program.
@@ -117,12 +68,25 @@ pub(super) fn pause(attempt: u32) {
 pub(super) struct Holds {
     /// In the order of their grants.
     records: Vec<Record>,
+    /// The file is locked, and no record names the holder.
+    pub(super) foreign: Option<Occupant>,
 }
 
 impl Holds {
-    pub(super) fn of(mut records: Vec<Record>) -> Self {
+    /// The current holders of the lock on this file, if their records belong to it.
+    pub(super) fn seen(file: &File, path: &Path, belongs: impl Fn(&Record) -> bool) -> Result<Self, Unknown> {
+        for attempt in 0..READS {
+            if let Some(seen) = inspect(path, &belongs).map_err(|error| file.io_error("inspect", path, &error))? {
+                return Ok(seen);
+            }
+            pause(attempt);
+        }
+        Ok(Self { foreign: Some(foreign("a lock", path)), records: Vec::new() })
+    }
+
+    fn of(mut records: Vec<Record>) -> Self {
         records.sort_by_key(|record| record.fence);
-        Self { records }
+        Self { records, foreign: None }
     }
 
     /// The limit of a semaphore is that of its last grant, or of a change since: the record of the lock file has it. The records of
@@ -136,8 +100,8 @@ impl Holds {
         self
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.records.is_empty()
+    pub(super) fn is_free(&self) -> bool {
+        self.records.is_empty() && self.foreign.is_none()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Record> {
@@ -167,7 +131,8 @@ impl Holds {
 
     /// The holders, for the reply to a claim; `None` if there are none.
     pub(super) fn holders(&self) -> Option<Holders> {
-        let mut listed = self.iter().take(Holders::LISTED).map(|record| Occupant::Holder(record.holder.clone()));
+        let named = self.iter().take(Holders::LISTED).map(|record| Occupant::Holder(record.holder.clone()));
+        let mut listed = named.chain(self.foreign.clone());
         let first = Holders::one(listed.next()?);
         let more = u32::try_from(self.records.len().saturating_sub(Holders::LISTED)).unwrap_or(u32::MAX);
         Some(listed.fold(first, Holders::and).and_unnamed(more))
@@ -175,14 +140,15 @@ impl Holds {
 
     /// The holders and the duration of the oldest hold, at `wall` microseconds.
     pub(super) fn occupied(&self, wall: u64) -> Option<Occupied> {
-        let since = self.iter().map(|record| record.since).min()?;
-        let held_for = Duration::from_micros(wall.saturating_sub(since));
-        Some(Occupied::new(self.holders()?, Expiry::Never).with_held_for(Some(held_for)))
+        let since = self.iter().map(|record| record.since).min();
+        let held_for = since.map(|since| Duration::from_micros(wall.saturating_sub(since)));
+        Some(Occupied::new(self.holders()?, Expiry::Never).with_held_for(held_for))
     }
 
-    /// All holds.
+    /// All holds, for a list.
     pub(super) fn holding(&self, key: &Key, wall: u64) -> Option<Holding> {
-        let mut holds = self.iter().map(|record| record.info(wall));
+        let foreign = self.foreign.clone().map(|by| HolderInfo::new(by, Expiry::Never));
+        let mut holds = self.iter().map(|record| record.info(wall)).chain(foreign);
         let first = Holding::new(key.clone(), holds.next()?);
         Some(holds.fold(first, Holding::with_holder))
     }
@@ -332,7 +298,7 @@ impl Row {
     pub(super) fn add_exclusive(self, record: Record) -> io::Result<Option<HeldFile>> {
         let held = self.add(record)?;
         for _ in 0..CONVERSIONS {
-            if held.lock.downgrade()? == TryLock::Locked {
+            if held.lock.downgrade()? {
                 return Ok(Some(held));
             }
             thread::sleep(Duration::from_millis(1));
@@ -388,7 +354,7 @@ impl Scan {
         let Some(name) = name.to_str().filter(|name| name.ends_with(SUFFIX)) else { return Ok(()) };
         self.files += 1;
         let belongs = |record: &Record| file_name(&record.key) == name;
-        let seen = match LockState::of(file, &file.directory.path().join(name), belongs) {
+        let seen = match Holds::seen(file, &file.directory.path().join(name), belongs) {
             Ok(seen) => seen,
             Err(unknown) => {
                 match key_of(name).filter(|_| self.unread.len() < NAMED) {
@@ -399,10 +365,7 @@ impl Scan {
             }
         };
         // The name of a long key is only in the records.
-        let key = match &seen {
-            LockState::Held(holds) => holds.iter().next().map(|record| record.key.clone()),
-            _ => key_of(name),
-        };
+        let key = seen.iter().next().map(|record| record.key.clone()).or_else(|| key_of(name));
         self.held.extend(key.and_then(|key| seen.holding(&key, file.clock.wall_micros())));
         Ok(())
     }

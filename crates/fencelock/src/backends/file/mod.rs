@@ -59,7 +59,7 @@ use fencelock_core::{
     Backend, BackendReport, BootClock, BoxFuture, Capabilities, Clock, HolderId, Key, Listener, Listeners, Reply,
     Request, Unknown,
 };
-use inspect::{LockState, Scan};
+use inspect::{Holds, Scan};
 use rustix::fs::{Access, AtFlags, CWD};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -151,8 +151,8 @@ impl File {
     }
 
     /// The current holders of the key.
-    fn inspect_key(&self, key: &Key) -> Result<LockState, Unknown> {
-        LockState::of(self, &self.directory.file_of(key), |record| record.key == *key)
+    fn inspect_key(&self, key: &Key) -> Result<Holds, Unknown> {
+        Holds::seen(self, &self.directory.file_of(key), |record| record.key == *key)
     }
 
     fn io_error(&self, what: &str, path: &Path, error: &io::Error) -> Unknown {

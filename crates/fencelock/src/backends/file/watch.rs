@@ -1,7 +1,6 @@
 //! Notifies waiting tasks when another process releases a lock file. This is a hint: without it, waiters poll.
 
-use super::directory::Directory;
-use super::directory::{file_name, is_used, key_of, lock_file_of};
+use super::directory::{Directory, file_name, is_used, key_of, lock_file_of};
 use super::flock_guard::{Probe, probe};
 use fencelock_core::{BootClock, Clock, Event, Key, Listeners, Moment};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

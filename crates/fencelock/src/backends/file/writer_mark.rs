@@ -5,7 +5,7 @@
 //! shared `flock` on it. So a mark has no effect if its writers have ended (no lock), or are stopped or have given up (an old time).
 
 use super::directory::writer_path;
-use super::flock_guard::{FlockGuard, TryLock, first_bytes, options};
+use super::flock_guard::{FlockGuard, first_bytes, options};
 use super::{flock_guard, permission};
 use fencelock_core::Key;
 use std::collections::HashMap;
@@ -88,7 +88,7 @@ fn waits(lock_file: &Path, wall: u64, least: u64) -> bool {
         let marked = times(&first_bytes(&file)?)
             .is_some_and(|(since, last)| is_fresh(last, wall) && wall.saturating_sub(since) >= least);
         // Closing the file unlocks it.
-        Ok(marked && flock_guard::try_exclusive(&file)? == TryLock::Refused)
+        Ok(marked && !flock_guard::try_exclusive(&file)?)
     };
     // An unreadable mark has no effect.
     is_marked().unwrap_or(false)
