@@ -2,11 +2,8 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock::backends::connect;
-use fencelock_core::{
-    Acquire, Backend, Claim, Eviction, Holder, HolderId, Holding, Intent, Key, Occupant, Owner, Release, Renew,
-    Renewal, Ttl,
-};
-use fencelock_testkit::{RedisServer, Reply, Shift, WallClock, redis_or_skip};
+use fencelock_core::{Acquire, Backend, Claim, Eviction, Holder, HolderId, Holding, Intent, Key, Owner, Release, Ttl};
+use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,50 +100,6 @@ async fn a_claim_of_a_free_key_passes_over_32_dead_waiters_a_call() {
 }
 
 #[tokio::test]
-async fn dead_waiters_are_not_counted_and_are_removed_while_the_key_is_held() {
-    let Some((server, backend)) = start().await else { return };
-    takes(&*backend, &claim(1, Intent::Try)).await;
-    add_dead(&server, 40, 1);
-    assert_eq!(seen(&*backend).await.waiters, 0);
-    assert_eq!(number(&server, &["ZCARD", LINE]), 40, "an inspection writes nothing");
-    let waiter = claim(2, Intent::Enqueue);
-    assert!(matches!(backend.acquire(&waiter).await.answer.unwrap(), Acquire::Queued { ahead: 8, .. }), "32 at a time");
-    let renewal = [Renewal::new(key(), claim(1, Intent::Try).holder.id, Ttl::default())];
-    assert_eq!(backend.renew(&renewal).await, [Ok(Renew::Renewed { waiters: 1 })]);
-    let polled = backend.acquire(&waiter.with_intent(Intent::Poll)).await.answer.unwrap();
-    assert!(matches!(polled, Acquire::Queued { ahead: 0, .. }), "{polled:?}");
-    assert_eq!(seen(&*backend).await.waiters, 1);
-    assert_eq!([number(&server, &["ZCARD", LINE]), number(&server, &["HLEN", WAITERS])], [1, 1]);
-}
-
-#[tokio::test]
-async fn a_lease_that_a_clock_change_has_extended_is_shortened_by_its_renewal() {
-    drop(redis_or_skip());
-    let dir = tempfile::tempdir().unwrap();
-    let clock = WallClock::new(dir.path(), "clock").unwrap();
-    let Ok(server) = RedisServer::options().wall_clock(&clock).start() else {
-        println!("SKIPPED: no redis-server whose clock can be moved");
-        return;
-    };
-    let backend = connect(&format!("{}?timeout=30000", server.url())).await.unwrap();
-    let held = claim(1, Intent::Try);
-    takes(&*backend, &held).await;
-    clock.set(Shift::Back(Duration::from_secs(1800))).unwrap();
-    let left = number(&server, &["PTTL", "k"]);
-    assert!(left > 1_700_000, "the clock was set back: {left}");
-    let renewal = |assumed| [Renewal::new(key(), held.holder.id, held.ttl).with_assumed(Duration::from_secs(assumed))];
-    let unknown = [Renewal::new(key(), held.holder.id, held.ttl)];
-    backend.renew(&unknown).await.remove(0).unwrap();
-    assert!(number(&server, &["PTTL", "k"]) > 1_700_000, "the lease that the holder assumes is unknown");
-    backend.renew(&renewal(600)).await.remove(0).unwrap();
-    let left = number(&server, &["PTTL", "k"]);
-    assert!((590_000..=600_000).contains(&left), "the lease that the holder assumes: {left}");
-    backend.renew(&renewal(20)).await.remove(0).unwrap();
-    let left = number(&server, &["PTTL", "k"]);
-    assert!((20_000..=30_000).contains(&left), "the TTL: {left}");
-}
-
-#[tokio::test]
 async fn a_long_value_is_shown_truncated_and_never_evicted() {
     let Some((server, backend)) = start().await else { return };
     server.command(&["EVAL", "redis.call('SET', KEYS[1], string.rep('x', 34000000))", "1", "k"]);
@@ -157,33 +110,6 @@ async fn a_long_value_is_shown_truncated_and_never_evicted() {
     let ended = backend.evict(&holding).await.unwrap();
     assert!(matches!(&ended, Eviction::Refused(why) if why.contains("34000000")), "{ended:?}");
     assert_eq!(number(&server, &["STRLEN", "k"]), 34_000_000);
-}
-
-#[tokio::test]
-async fn a_value_that_is_not_a_lock_is_never_evicted() {
-    let Some((server, backend)) = start().await else { return };
-    for put in [&["HSET", "k", "a", "b"][..], &["RPUSH", "k", "a"], &["SADD", "k", "a"], &["ZADD", "k", "1", "a"]] {
-        server.command(put);
-        let holding = seen(&*backend).await;
-        let ended = backend.evict(&holding).await.unwrap();
-        assert!(matches!(ended, Eviction::Refused(_)), "{put:?}: {ended:?}");
-        assert_eq!(number(&server, &["EXISTS", "k"]), 1, "{put:?}");
-        server.command(&["DEL", "k"]);
-    }
-}
-
-#[tokio::test]
-async fn a_foreign_lock_is_evicted_only_if_it_has_not_changed() {
-    let Some((server, backend)) = start().await else { return };
-    server.command(&["SET", "k", "5f3b12ab-first-holder", "PX", "60000"]);
-    let holding = seen(&*backend).await;
-    assert!(matches!(&holding.first().occupant, Occupant::Foreign(foreign) if foreign.is_string()));
-    server.command(&["SET", "k", "5f3b12ab-other-holder", "PX", "60000"]);
-    assert!(matches!(backend.evict(&holding).await.unwrap(), Eviction::Changed(Some(_))));
-    assert_eq!(number(&server, &["EXISTS", "k"]), 1);
-    let holding = seen(&*backend).await;
-    assert_eq!(backend.evict(&holding).await.unwrap(), Eviction::Evicted);
-    assert_eq!(number(&server, &["EXISTS", "k"]), 0);
 }
 
 #[tokio::test]

@@ -4,11 +4,11 @@
 
 use fencelock::backends::connect;
 use fencelock_core::{
-    Acquire, Backend, Claim, Downgrade, Event, Eviction, Fault, Holder, HolderId, Holding, Intent, Key, Listener, Mode,
-    Owner, Release, Renew, Renewal, Resize, Resized, Ttl, Unknown,
+    Acquire, Backend, Claim, Eviction, Fault, Holder, HolderId, Holding, Intent, Key, Mode, Owner, Release, Renew,
+    Renewal, Resize, Resized, Ttl, Unknown,
 };
 use fencelock_testkit::{Histories, RedisServer, Reply, redis_or_skip};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 const HOLDS: &str = "fencelock:{k}:holds";
@@ -91,117 +91,12 @@ fn add_holds(server: &RedisServer, many: u32, end_ms: u64) {
     }
 }
 
-#[derive(Debug, Default)]
-struct Events(Mutex<Vec<Event>>);
-
-impl Listener for Events {
-    fn event(&self, event: &Event) {
-        self.0.lock().unwrap().push(event.clone());
-    }
-}
-
 #[tokio::test]
 async fn the_server_answers_as_the_table() {
     let Some(server) = redis_or_skip() else { return };
     let url = format!("{}?timeout=60000", server.url());
     let (one, other) = (connect(&url).await.unwrap(), connect(&url).await.unwrap());
     Histories { number: 600, queues: true, leases: true, any_mode: false }.play([&*one, &*other]).await;
-}
-
-#[tokio::test]
-async fn several_clients_share_a_lock_and_a_writer_follows_the_last_of_them() {
-    let Some((server, backend)) = start().await else { return };
-    let first = takes(&*backend, 1, Mode::Shared).await;
-    let second = takes(&*backend, 2, Mode::Shared).await;
-    assert!(first < second);
-    assert_eq!(server.command(&["GET", "k"]).text(), Some(format!("fencelock:1:r:0:{first}").as_str()));
-    assert_eq!(waits(&*backend, 3, Mode::Exclusive).await, 0);
-    assert!(is_busy(&*backend, 4, Mode::Shared).await, "a waiter is not overtaken");
-    let holding = seen(&*backend).await.unwrap();
-    assert_eq!((holding.holders.count(), holding.waiters), (2, 1));
-    assert!(holding.holders.iter().all(|hold| hold.mode == Mode::Shared && hold.fence.is_some()));
-    let listed = backend.list().await.unwrap();
-    assert!(listed.len() == 1 && listed[0].has(id(1)) && listed[0].has(id(2)), "{listed:?}");
-    assert_eq!(releases(&*backend, 1).await, Release::Released);
-    assert!(matches!(renews(&*backend, 2).await.unwrap(), Renew::Renewed { waiters: 1 }));
-    assert!(matches!(renews(&*backend, 1).await.unwrap(), Renew::TakenBy(_)));
-    assert!(matches!(releases(&*backend, 1).await, Release::TakenBy(by) if by.count() == 1));
-    assert_eq!(releases(&*backend, 2).await, Release::Released);
-    assert_eq!(seen(&*backend).await.unwrap().first().holder_id(), Some(id(3)));
-    assert_eq!(number(&server.command(&["EXISTS", HOLDS, HELD])), 0);
-}
-
-#[tokio::test]
-async fn permits_are_counted_by_weight() {
-    let Some((server, backend)) = start().await else { return };
-    takes(&*backend, 1, permits(2, 4)).await;
-    takes(&*backend, 2, permits(1, 4)).await;
-    assert!(is_busy(&*backend, 3, permits(2, 4)).await);
-    assert_eq!(waits(&*backend, 3, permits(2, 4)).await, 0);
-    assert!(is_busy(&*backend, 4, permits(1, 4)).await, "one permit is free, but a waiter is not overtaken");
-    assert_eq!(releases(&*backend, 2).await, Release::Released);
-    assert!(matches!(releases(&*backend, 2).await, Release::TakenBy(_)), "nothing is freed twice");
-    let holding = seen(&*backend).await.unwrap();
-    assert!(holding.has(id(1)) && holding.has(id(3)));
-    assert_eq!(server.command(&["HGET", HELD, "#used"]).text(), Some("4"));
-}
-
-#[tokio::test]
-async fn claims_of_two_classes_are_refused_by_name() {
-    let Some((_server, backend)) = start().await else { return };
-    takes(&*backend, 1, permits(1, 2)).await;
-    for (mode, intent) in [(Mode::Shared, Intent::Try), (permits(1, 3), Intent::Enqueue), (Mode::Shared, Intent::Poll)]
-    {
-        let refusal = backend.acquire(&claim(2, mode, intent)).await.answer.unwrap();
-        assert_eq!(refusal, Acquire::Conflict(permits(1, 2)));
-    }
-    assert_eq!(waits(&*backend, 3, Mode::Exclusive).await, 0);
-    assert_eq!(waits(&*backend, 4, permits(2, 2)).await, 1);
-    assert_eq!(releases(&*backend, 1).await, Release::Released);
-    let refusal = backend.acquire(&claim(5, permits(1, 3), Intent::Enqueue)).await.answer.unwrap();
-    assert_eq!(refusal, Acquire::Conflict(permits(1, 2)), "of the last waiter");
-    assert_eq!(seen(&*backend).await.unwrap().waiters, 1);
-}
-
-#[tokio::test]
-async fn an_exclusive_hold_becomes_shared_together_with_the_waiters_behind_it() {
-    let Some((_server, backend)) = start().await else { return };
-    let events = Arc::new(Events::default());
-    backend.listen(Arc::clone(&events) as _);
-    let exclusive = takes(&*backend, 1, Mode::Exclusive).await;
-    assert_eq!(waits(&*backend, 2, Mode::Shared).await, 0);
-    assert_eq!(waits(&*backend, 3, Mode::Exclusive).await, 1);
-    let renewal = Renewal::new(key(), id(1), Ttl::default());
-    let Downgrade::Downgraded { token } = backend.downgrade(&renewal).await.unwrap() else { panic!("not downgraded") };
-    assert!(token.get() > exclusive);
-    assert_eq!(backend.downgrade(&renewal).await.unwrap(), Downgrade::Downgraded { token });
-    let holding = seen(&*backend).await.unwrap();
-    assert!(holding.has(id(1)) && holding.has(id(2)) && holding.holders.count() == 2);
-    assert!(matches!(backend.downgrade(&Renewal::new(key(), id(9), Ttl::default())).await, Ok(Downgrade::TakenBy(_))));
-    releases(&*backend, 1).await;
-    releases(&*backend, 2).await;
-    releases(&*backend, 3).await;
-    assert_eq!(backend.downgrade(&renewal).await.unwrap(), Downgrade::Absent);
-}
-
-#[tokio::test]
-async fn one_of_several_holds_is_evicted_and_the_others_stay() {
-    let Some((_server, backend)) = start().await else { return };
-    for reader in 1..=3 {
-        takes(&*backend, reader, Mode::Shared).await;
-    }
-    let all = seen(&*backend).await.unwrap();
-    let second = all.holders.iter().find(|hold| hold.holder_id() == Some(id(2))).unwrap().clone();
-    let one = Holding::new(key(), second);
-    assert_eq!(backend.evict(&one).await.unwrap(), Eviction::Evicted);
-    let Eviction::Changed(Some(now)) = backend.evict(&one).await.unwrap() else { panic!("not changed") };
-    assert!(now.has(id(1)) && now.has(id(3)) && !now.has(id(2)));
-    assert!(matches!(renews(&*backend, 2).await.unwrap(), Renew::TakenBy(_)));
-    // The same holder again, with another token.
-    takes(&*backend, 2, Mode::Shared).await;
-    assert!(matches!(backend.evict(&one).await.unwrap(), Eviction::Changed(_)));
-    assert_eq!(backend.evict(&seen(&*backend).await.unwrap()).await.unwrap(), Eviction::Evicted);
-    assert_eq!(seen(&*backend).await, None);
 }
 
 #[tokio::test]
@@ -239,28 +134,6 @@ async fn a_hundred_thousand_ended_holds_are_removed_together_or_in_short_steps()
     let info = server.command(&["INFO", "commandstats"]);
     assert!(info.text().unwrap().contains("cmdstat_evalsha:calls=1,"), "{info:?}");
     assert_eq!(number(&server.command(&["EXISTS", HOLDS, HELD])), 0);
-}
-
-#[tokio::test]
-async fn a_lock_that_another_program_deletes_ends_all_its_holds() {
-    for overwrites in [false, true] {
-        let Some((server, backend)) = start().await else { return };
-        takes(&*backend, 1, Mode::Shared).await;
-        takes(&*backend, 2, Mode::Shared).await;
-        if overwrites {
-            server.command(&["SET", "k", "another", "PX", "60000"]);
-            assert!(matches!(renews(&*backend, 1).await.unwrap(), Renew::TakenBy(_)));
-            assert!(matches!(releases(&*backend, 1).await, Release::TakenBy(_)));
-            server.command(&["DEL", "k"]);
-        } else {
-            server.command(&["DEL", "k"]);
-            assert_eq!(renews(&*backend, 1).await.unwrap(), Renew::Absent);
-        }
-        takes(&*backend, 3, permits(1, 1)).await;
-        assert!(matches!(releases(&*backend, 2).await, Release::TakenBy(_)), "a late release frees nothing");
-        let holding = seen(&*backend).await.unwrap();
-        assert!(holding.has(id(3)) && holding.holders.count() == 1);
-    }
 }
 
 #[tokio::test]
@@ -323,16 +196,6 @@ async fn a_full_memory_refuses_claims_but_no_renewals_or_releases() {
 }
 
 #[tokio::test]
-async fn without_the_time_of_the_server_shared_claims_fail_permanently_and_exclusive_ones_work() {
-    let Some((server, backend)) = start().await else { return };
-    server.command(&["ACL", "SETUSER", "default", "-time"]);
-    let refused = backend.acquire(&claim(1, Mode::Shared, Intent::Enqueue)).await.answer.unwrap_err();
-    assert!(refused.is_permanent() && refused.to_string().contains("+time"), "{refused}");
-    takes(&*backend, 2, Mode::Exclusive).await;
-    assert_eq!(releases(&*backend, 2).await, Release::Released);
-}
-
-#[tokio::test]
 async fn a_reader_among_many_costs_the_server_a_bounded_number_of_commands() {
     let Some((server, backend)) = start().await else { return };
     takes(&*backend, 1, Mode::Shared).await;
@@ -364,29 +227,6 @@ async fn a_queue_longer_than_one_script_examines_is_resized() {
     assert_eq!(backend.resize(&key(), 1).await.unwrap(), Resize::Resized(Resized::new(42, 1, 42, 41)));
     let waiter = claim(199, permits(1, 2), Intent::Poll);
     assert!(matches!(backend.acquire(&waiter).await.answer.unwrap(), Acquire::Queued { ahead: 59, .. }));
-}
-
-#[tokio::test]
-async fn permits_that_another_program_deleted_stay_in_use_when_the_semaphore_grows() {
-    let Some((server, backend)) = start().await else { return };
-    takes(&*backend, 1, permits(1, 2)).await;
-    server.command(&["DEL", HELD]);
-    assert_eq!(backend.resize(&key(), 5).await.unwrap(), Resize::Resized(Resized::new(2, 5, 5, 1)));
-    assert!(is_busy(&*backend, 2, permits(1, 5)).await);
-}
-
-#[tokio::test]
-async fn a_value_of_another_program_is_not_resized() {
-    let Some((server, backend)) = start().await else { return };
-    for value in ["5f3b12ab", "fencelock:1:s:0:7", "fencelock:2:s:2:7"] {
-        server.command(&["SET", "k", value]);
-        let answer = backend.resize(&key(), 5).await.unwrap();
-        assert!(matches!(answer, Resize::OtherMode { mode: Mode::Exclusive, .. }), "{answer:?}");
-        assert_eq!(server.command(&["GET", "k"]).text(), Some(value));
-    }
-    server.command(&["DEL", "k"]);
-    server.command(&["SET", "k", "fencelock:1:s:2:7"]);
-    assert_eq!(backend.resize(&key(), 5).await.unwrap(), Resize::Free, "it has no holds");
 }
 
 #[tokio::test]

@@ -52,37 +52,6 @@ fn a_slot_on_its_way_has_its_keys_at_both_masters() {
 }
 
 #[test]
-fn a_killed_master_is_replaced_and_returns_as_a_replica() {
-    let Some(mut cluster) = ClusterNodes::start_or_skip(3, 1) else { return };
-    replicate(&cluster, "k");
-    let slot = cluster.slot_of("k");
-    let master = cluster.owner_of(slot);
-    let replica = cluster.replica_of(master).unwrap();
-    cluster.stop_replication(replica);
-    assert_eq!(at_owner(&cluster, &["SET", "k", "lost"]).text(), Some("OK"));
-    cluster.nodes[master].kill();
-    cluster.wait_for_another_than(master);
-    assert_eq!(cluster.owner_of(slot), replica);
-    cluster.resume_replication(replica);
-    cluster.nodes[master].restart().unwrap();
-    cluster.wait_until_settled();
-    assert_eq!(cluster.replica_of(replica), Some(master));
-    assert_eq!(at_owner(&cluster, &["GET", "k"]), Reply::Text("replicated".into()));
-}
-
-#[test]
-fn a_stopped_master_is_replaced_and_follows_when_it_continues() {
-    let Some(cluster) = ClusterNodes::start_or_skip(3, 1) else { return };
-    let replica = cluster.replica_of(0).unwrap();
-    cluster.nodes[0].freeze();
-    assert!(!cluster.nodes[0].is_running());
-    cluster.wait_for_another_than(0);
-    cluster.nodes[0].thaw();
-    cluster.wait_until_settled();
-    assert_eq!((cluster.owner_of(0), cluster.replica_of(replica)), (replica, Some(0)));
-}
-
-#[test]
 fn a_master_that_is_cut_off_is_replaced_stops_to_serve_and_follows_when_it_is_back() {
     if redis_or_skip().is_none() {
         return;

@@ -1,7 +1,7 @@
 //! Starts real servers, and checks the functions that other tests rely on.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
+use fencelock_testkit::{RedisServer, redis_or_skip};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -23,32 +23,6 @@ fn a_dropped_server_is_killed_also_after_a_panic() {
     assert!(panicked.join().is_err());
     assert!(!runs(pid));
     assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
-}
-
-#[test]
-fn a_killed_server_restarts_on_its_port_without_data() {
-    let Some(mut server) = redis_or_skip() else { return };
-    let port = server.port();
-    server.command(&["SET", "k", "v"]);
-    server.kill();
-    assert!(matches!(server.command(&["GET", "k"]), Reply::NoAnswer(_)));
-    assert_eq!(server.pid(), None);
-    server.restart().unwrap();
-    assert_eq!(server.port(), port);
-    assert_eq!(server.command(&["GET", "k"]), Reply::Nil);
-}
-
-#[test]
-fn a_stopped_server_answers_when_it_continues() {
-    let Some(server) = redis_or_skip() else { return };
-    let mut client = server.connect().unwrap();
-    server.freeze();
-    client.send(&["PING"]).unwrap();
-    let ping = std::thread::spawn(move || client.receive());
-    std::thread::sleep(Duration::from_millis(200));
-    assert!(!ping.is_finished(), "it answered while it was stopped");
-    server.thaw();
-    assert_eq!(ping.join().unwrap(), Reply::Simple("PONG".into()));
 }
 
 /// Starts this test in a separate process, and kills that process.
@@ -128,13 +102,4 @@ fn a_stopped_server_can_be_dropped() {
     server.freeze();
     drop(server);
     assert!(!runs(pid));
-}
-
-#[test]
-fn a_failed_start_reports_the_reason() {
-    if redis_or_skip().is_none() {
-        return;
-    }
-    let error = RedisServer::options().args(["--no-such-option", "1"]).start().unwrap_err();
-    assert!(error.to_string().contains("no-such-option"), "{error}");
 }

@@ -96,28 +96,6 @@ fn a_foreign_lock_is_ended_only_if_it_is_named_as_one() {
 }
 
 #[test]
-fn a_string_without_a_ttl_is_deleted_only_if_it_is_named_as_one() {
-    for keys in Keys::everywhere() {
-        keys.put(&["SET", "k", "5f3b12ab-0000-4000"]);
-        let shown = "a string of 18 bytes, \"5f3b12ab\"...";
-        keys.refuses("", &[shown, "add --foreign-without-ttl --yes", "may be data"]);
-        keys.refuses("--yes", &[shown, "add --foreign-without-ttl to"]);
-        keys.refuses("--yes --foreign", &[shown, "add --foreign-without-ttl to"]);
-        keys.breaks("--yes --foreign-without-ttl", shown);
-    }
-}
-
-#[test]
-fn a_value_in_the_format_of_fencelock_without_a_fence_is_foreign() {
-    for keys in Keys::everywhere() {
-        let value = format!("{} web-1:42", "ab".repeat(16));
-        keys.put(&["SET", "k", &value, "PX", "60000"]);
-        keys.refuses("--yes", &["add --foreign to"]);
-        keys.breaks("--yes --foreign", "web-1:42");
-    }
-}
-
-#[test]
 fn a_node_of_a_quorum_whose_string_has_no_ttl_keeps_it() {
     let Some(keys) = Keys::everywhere().pop() else { return };
     keys.put(&["SET", "k", "5f3b12ab-0000-4000", "PX", "60000"]);

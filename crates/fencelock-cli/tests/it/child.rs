@@ -11,15 +11,6 @@ fn the_command_finds_its_lock_in_the_environment() {
 }
 
 #[test]
-fn tokens_grow_from_run_to_run() {
-    let backend = TestBackend::files();
-    let token =
-        || -> u64 { Test::script(&backend, "k", "echo $FENCELOCK_FENCE").output().stdout.trim().parse().unwrap() };
-    let (first, second) = (token(), token());
-    assert!(first < second, "{first} < {second}");
-}
-
-#[test]
 fn the_commands_arguments_are_never_ours() {
     let backend = TestBackend::files();
     let line = "x -n --help --url nonsense -- --version -E 999";

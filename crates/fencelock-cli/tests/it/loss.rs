@@ -1,7 +1,7 @@
 //! What becomes of a command whose lock is lost. A lock in files is lost only with its file.
 
 use crate::backend::TestBackend;
-use crate::running::{Running, is_alive, send, wait_for_waiters, wait_until};
+use crate::running::{Running, is_alive, send, wait_until};
 use crate::test::Test;
 use fencelock_testkit::Reply;
 use std::fs;
@@ -127,21 +127,6 @@ fn a_release_that_fails_names_its_key() {
 }
 
 #[test]
-fn an_outage_shorter_than_the_lease_costs_nothing() {
-    let Some(backend) = TestBackend::redis() else { return };
-    let mut wrapper = impatient(&backend, "-v --ttl 9s k", "echo ready; read _; echo done").start();
-    wrapper.wait_for("ready");
-    backend.server().freeze();
-    // After 3 s, and the timeout of 1 s. TERM would come after 7.5 s.
-    wrapper.wait_for_error("renewal failed, trying again");
-    backend.server().thaw();
-    just_renewed(&backend, 9000);
-    wrapper.say("\n");
-    let output = wrapper.end();
-    assert_eq!((output.status, output.stdout.as_str()), (0, "ready\ndone\n"), "{}", output.stderr);
-}
-
-#[test]
 fn a_broken_hold_ends_the_command() {
     let Some(backend) = TestBackend::redis() else { return };
     let mut wrapper = Test::script(&backend, "--ttl 3s k", "echo ready; exec sleep 1000").start();
@@ -200,23 +185,6 @@ fn a_stopped_wrapper_leaves_no_command_alive_beyond_the_lease() {
             |signal| format!("k: this process was stopped or too slow; the parent-death watcher sent {signal}");
         check(output.stderr.contains(&wanted("SIGTERM")) && output.stderr.contains(&wanted("SIGKILL")), output.stderr)
     });
-}
-
-#[test]
-fn a_lock_that_is_handed_over_is_held_by_a_full_lease() {
-    let Some(backend) = TestBackend::redis() else { return };
-    let mut first = Test::script(&backend, "k", "echo ready; read _; true").start();
-    first.wait_for("ready");
-    let second = Test::script(&backend, "k", "sleep 0.1").start();
-    wait_for_waiters(&backend, "k", 1);
-    first.say("\n");
-    assert_eq!(first.end().status, 0);
-    let output = second.end();
-    let about_the_wait =
-        |line: &str| line.starts_with("fencelock: waiting for k, ") || line.contains(" was acquired, ");
-    assert_eq!(output.status, 0, "{}", output.stderr);
-    let others = output.stderr.lines().find(|line| !about_the_wait(line));
-    assert_eq!(others, None, "the lease of a hand-off is no reason to end");
 }
 
 /// Waits for the moment after a renewal, and returns what is left of the lease.

@@ -37,15 +37,6 @@ fn slots_are_not_waited_for_if_this_program_has_all_of_them() {
 }
 
 #[test]
-fn a_lock_further_out_is_not_waited_for_either() {
-    let backend = TestBackend::files();
-    let script = format!("{BINARY} run b -- {BINARY} run -q a -- true");
-    let output = Test::script(&backend, "a", &script).output();
-    assert_eq!(output.status, 64, "{}", output.stderr);
-    assert!(output.stderr.starts_with("fencelock: a is the lock that this program runs under"), "{}", output.stderr);
-}
-
-#[test]
 fn a_daemon_takes_the_lock_that_it_was_started_under_when_it_is_free() {
     for backend in TestBackend::every_kind() {
         let daemon = format!(
@@ -85,17 +76,6 @@ fn a_lock_whose_holder_cannot_be_asked_for_is_not_waited_for() {
         stderr.contains("started under (FENCELOCK_KEYS, FENCELOCK_OUTER), and whether it is still held is unknown: "),
         "{stderr}"
     );
-}
-
-#[test]
-fn another_key_and_the_same_key_elsewhere_are_other_locks() {
-    let (here, there) = (TestBackend::files(), TestBackend::files());
-    Test::script(&here, "k", &format!("{BINARY} run j -- echo other")).stdout("other\n").run();
-    let elsewhere = format!("{BINARY} run --url {} k -- echo there", there.url());
-    Test::script(&here, "k", &elsewhere).stdout("there\n").run();
-    let Some(backend) = TestBackend::redis() else { return };
-    let prefixed = format!("{BINARY} run --url '{}&prefix=x:' k -- echo prefixed", backend.url());
-    Test::script(&backend, "k", &prefixed).stdout("prefixed\n").run();
 }
 
 #[test]

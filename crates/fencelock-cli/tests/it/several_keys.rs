@@ -97,15 +97,6 @@ fn keys_that_cannot_be_locked_together_are_64_before_anything_is_locked() {
 }
 
 #[test]
-fn without_the_two_dashes_the_second_word_is_the_command() {
-    let backend = TestBackend::files();
-    Test::new(&backend, "run a echo b").stdout("b\n").run();
-    Test::new(&backend, "run a -- nice -n 5 -- echo b").stdout("b\n").run();
-    Test::new(&backend, "run a --also b echo c").stdout("c\n").run();
-    Test::new(&backend, "run a nice -n 5 -- echo b").stdout("b\n").run();
-}
-
-#[test]
 fn a_word_between_the_key_and_the_two_dashes_is_64_and_runs_nothing() {
     let backend = TestBackend::files();
     for line in ["a b -- touch ran", "-n a ssh host -- touch ran", "a b --"] {
@@ -117,22 +108,4 @@ fn a_word_between_the_key_and_the_two_dashes_is_64_and_runs_nothing() {
         assert!(output.stderr.contains(form) && output.stderr.lines().count() == 1, "{}", output.stderr);
     }
     assert!(!backend.file("ran").exists() && !backend.file("locks").exists());
-}
-
-#[test]
-fn a_lock_of_several_that_this_program_runs_under_is_not_waited_for() {
-    let backend = TestBackend::files();
-    for inner in ["b", "c --also b"] {
-        let script = format!("{} run {inner} -- true", crate::test::BINARY);
-        let output = Test::script(&backend, "a --also b", &script).output();
-        assert_eq!(output.status, 64, "{}", output.stderr);
-        assert!(
-            output.stderr.starts_with("fencelock: b is the lock that this program runs under"),
-            "{}",
-            output.stderr
-        );
-    }
-    Test::script(&backend, "a --also b", &format!("{} run c -- echo other", crate::test::BINARY))
-        .stdout("other\n")
-        .run();
 }

@@ -380,7 +380,7 @@ fn most_reported(occupied: &[Occupied]) -> Option<&Occupied> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Expiry, Foreign, Holders, Occupant};
+    use crate::{Drift, Expiry, Foreign, Holder, HolderId, Holders, Key, Occupant, Owner, Ttl};
 
     fn report(names: &[&str]) -> Occupied {
         let mut occupants = names.iter().map(|name| Occupant::Foreign(Foreign::other(*name)));
@@ -400,5 +400,27 @@ mod tests {
         ] {
             assert_eq!(most_reported(&reports), expected, "{reports:?}");
         }
+    }
+
+    #[test]
+    fn a_node_that_refuses_is_not_asked_to_raise() {
+        let (size, names) = (crate::Quorum::new(3).unwrap(), ["a", "b", "c"].map(str::to_owned).to_vec());
+        let (backend, shortest_limit) = (String::new(), Duration::from_millis(100));
+        let settings = Settings { size, drift: Drift::default(), expires: true, names, backend, shortest_limit };
+        let holder = Holder { id: HolderId::from_bytes([1; 16]), owner: Owner::from_text("a:1") };
+        let claim = Claim::new(Key::new("k").unwrap(), holder, Ttl::default(), Intent::Try);
+        let (plan, now) = (NodePlan { limit: shortest_limit, left_out: None }, Moment::default());
+        let mut call = ClaimCall::new(Arc::new(settings), &claim, vec![plan; 3], now);
+        let mut out = Vec::new();
+        call.start(now, &mut out);
+        let granted = |token| Ok(Acquire::Granted { tokens: FencingToken::new(token).unwrap().into() });
+        let refused = Err(Unknown::new("c", Fault::Quarantined, ""));
+        for (node, answer) in [granted(5), granted(7), refused].into_iter().enumerate() {
+            call.on_reply(node, NodeReply::Claim(answer), now, &mut out);
+        }
+        let is_raise =
+            |action: &CallAction<_>| matches!(action, CallAction::Send { request: NodeRequest::Raise(_), .. });
+        let raises: Vec<_> = out.into_iter().filter(is_raise).collect();
+        assert!(matches!(raises[..], [CallAction::Send { node: 0, .. }]), "{raises:?}");
     }
 }

@@ -131,4 +131,20 @@ mod tests {
         let CompletionVerdict::Read(read) = verdict(3, &replies) else { panic!() };
         assert_eq!(read.completion, Some(Completion { until_micros: 9, ..run }));
     }
+
+    #[test]
+    fn only_the_first_reply_of_a_node_counts_and_clocks_may_be_5_s_apart() {
+        let mut votes = CompletionVotes::new(Quorum::new(3).unwrap());
+        assert_eq!(votes.vote(0, read(None, 100 * SECOND)), CompletionVerdict::Pending);
+        assert_eq!(votes.vote(0, read(None, 101 * SECOND)), CompletionVerdict::Pending);
+        assert_eq!(votes.vote(9, read(None, 101 * SECOND)), CompletionVerdict::Pending, "there is no such node");
+        let first = CompletionRead { completion: None, now_micros: 100 * SECOND };
+        assert_eq!(votes.vote(1, read(None, 105 * SECOND)), CompletionVerdict::Read(first));
+        // A run in the future by the median clock gives way, whatever its token is.
+        let now = 100_000 * SECOND;
+        let future =
+            Completion { granted_micros: 2 * now, token: FencingToken::new(9).unwrap(), ..completion(2 * now) };
+        let replies = [Some(CompletionRead::new(Some(future), now)), read(Some(2 * now), now)];
+        assert_eq!(verdict(3, &replies), CompletionVerdict::Read(read(Some(2 * now), now).unwrap()));
+    }
 }

@@ -25,25 +25,6 @@ async fn a_moved_slot_keeps_its_holder_its_queue_and_its_tokens() {
     assert!(tokens(&poll(&other, &third).await).last() > next.last());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn every_slot_can_be_moved_with_its_locks() {
-    let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
-    let backend = backend(&cluster).await;
-    let claims: Vec<_> = (0..200).map(|number| held(&format!("k{number}"), Mode::Exclusive)).collect();
-    for claim in &claims {
-        granted(&backend, claim).await;
-    }
-    cluster.move_all_slots().unwrap();
-    for claim in &claims {
-        assert!(matches!(renew(&backend, claim).await, Ok(Renew::Renewed { .. })), "{}", claim.key);
-    }
-    assert_eq!(backend.list().await.unwrap().len(), claims.len());
-    for claim in &claims {
-        release(&backend, claim).await;
-    }
-    assert!(backend.list().await.unwrap().is_empty());
-}
-
 /// The renewals are one request. Two of the keys are moved after the client has learned their nodes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_of_renewals_follows_its_keys() {
@@ -120,22 +101,6 @@ fn rest(holding: &Holding) -> Duration {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_waits_for_the_end_of_a_short_move() {
-    let Some(cluster) = ClusterNodes::start_or_skip(2, 0) else { return };
-    let (backend, slot) = (backend(&cluster).await, cluster.slot_of("k"));
-    let first = held("k", Mode::Exclusive);
-    granted(&backend, &first).await;
-    let to = elsewhere(&cluster, slot);
-    cluster.begin_move(slot, to, 1).unwrap();
-    let released = tokio::spawn(async move { backend.release(&first.key, &first.holder.id).await });
-    cluster.end_move(slot, to).unwrap();
-    // On a slow machine, the move may take longer than a request waits.
-    if let Err(unknown) = released.await.unwrap() {
-        assert!(unknown.changed_nothing(), "{unknown}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn locks_of_a_slot_that_is_half_moved_are_not_listed_as_free() {
     let Some(cluster) = ClusterNodes::start_or_skip(2, 0) else { return };
     let (backend, slot) = (backend(&cluster).await, cluster.slot_of("k"));
@@ -148,19 +113,6 @@ async fn locks_of_a_slot_that_is_half_moved_are_not_listed_as_free() {
     let mut keys: Vec<_> = backend.list().await.unwrap().into_iter().map(|holding| holding.key.to_string()).collect();
     keys.sort_unstable();
     assert_eq!(keys, ["j", "k"]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_waiter_that_left_is_also_gone_on_the_new_node() {
-    let Some(cluster) = ClusterNodes::start_or_skip(2, 0) else { return };
-    let (backend, slot) = (backend(&cluster).await, cluster.slot_of("k"));
-    let (first, waiter) = (held("k", Mode::Exclusive), waiting("k"));
-    granted(&backend, &first).await;
-    queued(&backend, &waiter, 0).await;
-    cluster.move_slots([slot], elsewhere(&cluster, slot)).unwrap();
-    release(&backend, &waiter).await;
-    let gone = backend.acquire(&waiter.with_intent(Intent::Poll)).await.answer.unwrap();
-    assert!(matches!(gone, Acquire::Gone), "{gone:?}");
 }
 
 /// All keys of the lock exist, so only the key that never exists makes the node reject the script. Otherwise the script would

@@ -89,49 +89,10 @@ async fn a_client_that_does_not_subscribe_polls() {
     tokens(&poll(&other, &waiter).await);
 }
 
-/// On the node where it subscribed, a waiter whose client is gone is skipped at once.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_dead_waiter_does_not_delay_the_next_one() {
-    let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
-    let has_shards = has_shards(&cluster);
-    let (one, other) = (backend(&cluster).await, backend(&cluster).await);
-    let (first, dead, next) = (held("k", Mode::Exclusive), waiting("k"), waiting("k"));
-    granted(&one, &first).await;
-    queued(&other, &dead, 0).await;
-    drop(other);
-    queued(&one, &next, 1).await;
-    wait_for_no_subscriber(&cluster, has_shards).await;
-    release(&one, &first).await;
-    let answer = poll(&one, &next).await;
-    if has_shards {
-        tokens(&answer);
-    } else {
-        // The subscribers of a whole cluster cannot be counted, so the lease of the hand-off must expire.
-        assert!(matches!(answer, Acquire::Queued { .. }), "{answer:?}");
-        granted(&one, &next).await;
-    }
-}
-
 /// Since Redis 7.0.
 fn has_shards(cluster: &ClusterNodes) -> bool {
     let found = cluster.nodes[0].command(&["COMMAND", "INFO", "SSUBSCRIBE"]);
     matches!(found, Reply::Array(found) if matches!(found.first(), Some(Reply::Array(_))))
-}
-
-/// The connection of a dropped client is closed later.
-async fn wait_for_no_subscriber(cluster: &ClusterNodes, has_shards: bool) {
-    let owner = &cluster.nodes[cluster.owner_of(cluster.slot_of("k"))];
-    let subscribers = || match owner.command(&["PUBSUB", "SHARDCHANNELS"]) {
-        Reply::Array(channels) => channels.len(),
-        answer => panic!("{answer:?}"),
-    };
-    let waited = async {
-        // The subscription of the other waiter is left.
-        while has_shards && subscribers() > 1 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    timeout(PATIENCE, waited).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -157,31 +157,6 @@ async fn all_requests_of_one_task_join_before_it_is_polled_again() {
 }
 
 #[tokio::test]
-async fn a_full_memory_refuses_claims_sent_together_with_releases() {
-    let Some(server) = redis_or_skip() else { return };
-    let (backend, all) = (backend(&server, PATIENT).await, claims(ALONE + 10));
-    let (held, free) = all.split_at(ALONE + 5);
-    acquire_all(&*backend, held).await;
-    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
-    let releases = held.iter().map(|claim| async { backend.release(&claim.key, &claim.holder.id).await.is_ok() });
-    let claims =
-        free.iter().map(|claim| async { backend.acquire(claim).await.answer.is_ok_and(|answer| is_granted(&answer)) });
-    let all = futures_util::future::join(join_all(releases), join_all(claims));
-    let (freed, granted) = tokio::time::timeout(SOON, all).await.unwrap();
-    assert!(freed.into_iter().all(|freed| freed));
-    assert!(!granted.into_iter().any(|granted| granted));
-}
-
-#[tokio::test]
-async fn a_few_requests_are_sent_alone() {
-    let Some(server) = redis_or_skip() else { return };
-    let (backend, claims) = (backend(&server, PATIENT).await, claims(ALONE));
-    scripts(&server);
-    assert!(acquire_all(&*backend, &claims).await.iter().all(is_granted));
-    assert_eq!(scripts(&server), ALONE as u64);
-}
-
-#[tokio::test]
 async fn a_held_lock_does_not_affect_the_others_and_is_sent_alone_the_next_time() {
     let Some(server) = redis_or_skip() else { return };
     let (backend, claims) = (backend(&server, PATIENT).await, claims(ALONE + 10));

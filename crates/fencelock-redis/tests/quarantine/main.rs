@@ -1,12 +1,8 @@
 //! Real servers that lose their data: what they grant afterwards, and when.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
-mod lost_votes;
-
 use fencelock::backends::{Change, ConnectError, Redis, connect, init};
-use fencelock_core::{
-    Acquire, Backend, Claim, Fault, FencingToken, Intent, Mode, Raise, Release, Renew, Renewal, Ttl, Unknown,
-};
+use fencelock_core::{Acquire, Backend, Claim, Fault, FencingToken, Mode, Release, Renew, Renewal, Ttl, Unknown};
 use fencelock_testkit::{Proxy, RedisServer, Reply, redlock_url, servers_or_skip};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -152,43 +148,6 @@ async fn the_next_claim_detects_a_flush_and_a_lost_marker_also_without_cached_sc
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_in_quarantine_neither_hands_over_nor_raises() {
-    let Some(servers) = servers_or_skip(1) else { return };
-    let server = &servers[0];
-    init(&alone(server), true).await.unwrap();
-    let redis = Redis::open(&alone(server)).await.unwrap();
-    for (quarantined, then) in [(false, Reply::Int(1)), (true, Reply::Int(0))] {
-        let (holder, waiter) = (claim("k"), claim("k").with_intent(Intent::Enqueue));
-        let fence = granted(&redis, &holder).await;
-        assert!(matches!(redis.acquire(&waiter).await.answer, Ok(Acquire::Queued { .. })));
-        if quarantined {
-            server.command(&["DEL", "fencelock:node"]);
-        }
-        let raised = redis.raise(&holder.key, &holder.holder.id, fence).await;
-        assert_eq!(raised, Ok(if quarantined { Raise::Refused } else { Raise::Acked }));
-        assert_eq!(redis.release(&holder.key, &holder.holder.id).await, Ok(Release::Released));
-        assert_eq!(server.command(&["EXISTS", "k"]), then, "handed over to the waiter, or not");
-        let poll = redis.acquire(&waiter.with_intent(Intent::Poll)).await.answer;
-        assert_eq!(matches!(poll, Err(cause) if cause.is_quarantine()), quarantined);
-        redis.release(&waiter.key, &waiter.holder.id).await.unwrap();
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_eviction_in_quarantine_does_not_hand_over() {
-    let Some(servers) = servers_or_skip(1) else { return };
-    init(&alone(&servers[0]), true).await.unwrap();
-    let redis = connect(&alone(&servers[0])).await.unwrap();
-    let (holder, waiter) = (claim("k"), claim("k").with_intent(Intent::Enqueue));
-    granted(&*redis, &holder).await;
-    assert!(matches!(redis.acquire(&waiter).await.answer, Ok(Acquire::Queued { .. })));
-    servers[0].command(&["DEL", "fencelock:node"]);
-    let seen = redis.inspect(&holder.key).await.unwrap().unwrap();
-    redis.evict(&seen).await.unwrap();
-    assert_eq!(servers[0].command(&["EXISTS", "k"]), Reply::Int(0));
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_second_list_of_nodes_or_another_longest_ttl_is_an_error() {
     let Some(servers) = servers_or_skip(4) else { return };
     let [a, b, c, d] = &servers[..] else { panic!() };
@@ -210,21 +169,6 @@ async fn a_second_list_of_nodes_or_another_longest_ttl_is_an_error() {
     assert!(late.is_permanent() && late.nodes().iter().all(|node| node.fault == Fault::Misconfigured), "{late}");
     let refused = refusal(&ours).await;
     assert!(refused.is_permanent() && refused.nodes().len() == 2, "{refused}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_marker_of_another_set_is_unchanged_also_after_a_restart() {
-    if servers_or_skip(1).is_none() {
-        return;
-    }
-    let mut server = RedisServer::options().args(["--appendonly", "yes"]).start().unwrap();
-    let long = format!("{}?quarantine=on&timeout=5000", server.url());
-    init(&long, true).await.unwrap();
-    server.restart().unwrap();
-    assert!(refusal(&format!("{long}&max_ttl=1000")).await.is_permanent());
-    let redis = connect(&long).await.unwrap();
-    assert!(is_quarantined(&*redis, "k").await);
-    assert_eq!(marker(&server, "span"), "60612", "the length that its own set requires");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,7 @@
 use crate::kit::{Road, TestQuorum, claim, ms};
 use fencelock::backends::Redis;
 use fencelock_core::{
-    Acquire, Backend, Claim, ClearCompletion, Completion, CountedSuccess, Fault, FencingToken, Key, Owner, Unknown,
+    Acquire, Backend, Claim, ClearCompletion, Completion, CountedSuccess, FencingToken, Key, Owner, Unknown,
     WriteCompletion,
 };
 use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
@@ -48,54 +48,6 @@ fn command(server: &RedisServer, words: &[&str]) -> Reply {
 const STORED: &str = "fencelock:{k}:once";
 
 #[tokio::test]
-async fn a_completion_is_kept_for_an_hour_after_its_window() {
-    let Some(server) = redis_or_skip() else { return };
-    let redis = Redis::open(&format!("{}?timeout=5000", server.url())).await.unwrap();
-    let held = takes(&redis).await;
-    let now = now(&redis).await;
-    for (left, kept) in [(1000 * HOUR, 1001 * 3600), (2000 * HOUR, 2001 * 3600)] {
-        assert_eq!(write(&redis, &held, &completion(now + left, 7)).await, Ok(WriteCompletion::Written));
-        let Reply::Int(ttl) = command(&server, &["PTTL", STORED]) else { panic!("a number") };
-        assert!((kept * 1000 - 60_000..=kept * 1000 + 1000).contains(&ttl), "{ttl} ms");
-    }
-    command(&server, &["DEL", STORED]);
-    write(&redis, &held, &completion(now - HOUR / 2, 8)).await.unwrap();
-    assert!(read(&redis).await.is_some(), "it ended half an hour ago");
-    command(&server, &["DEL", STORED]);
-    assert_eq!(write(&redis, &held, &completion(now - 2 * HOUR, 8)).await, Ok(WriteCompletion::Written));
-    assert_eq!(read(&redis).await, None, "it ended long ago");
-}
-
-#[tokio::test]
-async fn a_caller_with_longer_windows_lets_a_completion_be_kept_until_its_own_end() {
-    let Some(server) = redis_or_skip() else { return };
-    let redis = Redis::open(&format!("{}?timeout=5000", server.url())).await.unwrap();
-    let held = takes(&redis).await;
-    let end = now(&redis).await + HOUR;
-    let seen = completion(end, 7);
-    write(&redis, &held, &seen).await.unwrap();
-    let ttl = || match command(&server, &["PTTL", STORED]) {
-        Reply::Int(ttl) => ttl,
-        other => panic!("{other:?}"),
-    };
-    command(&server, &["PEXPIRE", STORED, "9000000"]);
-    redis.confirm_completion(&key(), &CountedSuccess::new(seen.clone(), end - 1)).await.unwrap();
-    assert!(ttl() > 8_000_000, "nothing is written for a shorter window");
-    redis.confirm_completion(&key(), &CountedSuccess::new(seen.clone(), end + 24 * HOUR)).await.unwrap();
-    assert_eq!(read(&redis).await, Some(completion(end + 24 * HOUR, 7)));
-    assert!((25 * 3_600_000..=26 * 3_600_000).contains(&ttl()), "{}", ttl());
-    // A later run of the caller with short windows does not shorten it.
-    write(&redis, &held, &completion(end, 8)).await.unwrap();
-    assert_eq!(read(&redis).await, Some(completion(end + 24 * HOUR, 8)));
-    redis.confirm_completion(&key(), &CountedSuccess::new(seen, end + 48 * HOUR)).await.unwrap();
-    assert_eq!(
-        read(&redis).await,
-        Some(completion(end + 48 * HOUR, 8)),
-        "a confirmation that is late names only its end"
-    );
-}
-
-#[tokio::test]
 async fn an_unreadable_completion_is_refused_and_unchanged() {
     let Some(server) = redis_or_skip() else { return };
     let redis = Redis::open(&format!("{}?timeout=5000", server.url())).await.unwrap();
@@ -136,34 +88,6 @@ async fn an_unreadable_completion_is_refused_and_unchanged() {
 }
 
 #[tokio::test]
-async fn a_lock_of_another_program_is_not_a_hold() {
-    let Some(server) = redis_or_skip() else { return };
-    let redis = Redis::open(&format!("{}?timeout=5000", server.url())).await.unwrap();
-    let (claim, done) = (claim("k", LONG), completion(now(&redis).await + HOUR, 7));
-    let id = String::from_utf8(claim.holder.id.hex().to_vec()).unwrap();
-    for put in [&["SET", "k", &format!("{id}x")][..], &["SET", "k", &id[..31]], &["HSET", "k", &id, "x"]] {
-        command(&server, &["DEL", "k"]);
-        command(&server, put);
-        assert_eq!(write(&redis, &claim, &done).await, Ok(WriteCompletion::NotHeld), "{put:?}");
-    }
-    command(&server, &["SET", "k", &id]);
-    assert_eq!(write(&redis, &claim, &done).await, Ok(WriteCompletion::Written), "the owner is optional");
-}
-
-#[tokio::test]
-async fn a_full_server_refuses_the_write() {
-    let Some(server) = redis_or_skip() else { return };
-    let redis = Redis::open(&format!("{}?timeout=5000", server.url())).await.unwrap();
-    let held = takes(&redis).await;
-    let done = completion(now(&redis).await + HOUR, 7);
-    command(&server, &["CONFIG", "SET", "maxmemory", "1"]);
-    let refused = write(&redis, &held, &done).await.unwrap_err();
-    assert!(refused.nodes().iter().all(|node| node.fault == Fault::Full), "{refused}");
-    command(&server, &["CONFIG", "SET", "maxmemory", "0"]);
-    assert_eq!(read(&redis).await, None);
-}
-
-#[tokio::test]
 async fn a_server_in_quarantine_does_not_report_that_nothing_is_done() {
     let Some(server) = redis_or_skip() else { return };
     let redis = Redis::open(&format!("{}?timeout=5000&quarantine=on&max_ttl=60000", server.url())).await.unwrap();
@@ -188,15 +112,4 @@ async fn a_completion_is_cleared_on_every_node_or_on_none() {
     test.nodes[2].road(Road::Open);
     assert_eq!(quorum.clear_completion(&key(), &done).await, Ok(ClearCompletion::Cleared));
     assert_eq!((read(quorum).await, quorum.clear_completion(&key(), &done).await), (None, Ok(ClearCompletion::Absent)));
-}
-
-#[tokio::test(start_paused = true)]
-async fn nodes_whose_clocks_differ_do_not_determine_the_window() {
-    // The clocks begin at one hour.
-    let right = now(&*TestQuorum::with_skews(&[0, 0, 4]).quorum).await;
-    assert!(right < HOUR + 60 * SECOND, "{right}");
-    let one_wrong = now(&*TestQuorum::with_skews(&[0, 7200, 1]).quorum).await;
-    assert!(one_wrong < HOUR + 60 * SECOND, "the clock of one node does not matter: {one_wrong}");
-    let refused = TestQuorum::with_skews(&[0, 60, 7200]).quorum.read_completion(&key()).await.unwrap_err();
-    assert!(refused.to_string().contains("clocks of the nodes"), "{refused}");
 }

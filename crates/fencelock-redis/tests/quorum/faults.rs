@@ -2,8 +2,8 @@
 
 use fencelock::backends::{Redis, connect, init};
 use fencelock_conformance::EventRecorder;
-use fencelock_core::{Acquire, Backend, Claim, Event, Fault, Intent, Level, Release, Renew, Renewal};
-use fencelock_testkit::{RedisServer, Reply, redis_or_skip, redlock_url, servers_or_skip};
+use fencelock_core::{Acquire, Backend, Claim, Event, Intent, Release};
+use fencelock_testkit::{RedisServer, redlock_url, servers_or_skip};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -52,59 +52,6 @@ async fn slow_servers_are_waited_for_as_long_as_the_url_says() {
         servers[1..].iter().for_each(RedisServer::thaw);
     };
     tokio::join!(grants(&*quorum, &key), thawed);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn scripts_that_the_servers_lose_between_any_two_commands_are_sent_again() {
-    let Some(servers) = servers_or_skip(3) else { return };
-    let quorum = connect(&url(&servers)).await.unwrap();
-    let flush =
-        || servers.iter().for_each(|server| assert!(!matches!(server.command(&["SCRIPT", "FLUSH"]), Reply::Error(_))));
-    let (held, other) = (claim("k"), claim("k"));
-    for _ in 0..3 {
-        flush();
-        grants(&*quorum, &held).await;
-        flush();
-        assert!(matches!(quorum.acquire(&other).await.answer, Ok(Acquire::Busy(_))));
-        flush();
-        let renewal = Renewal::new(held.key.clone(), held.holder.id, held.ttl);
-        assert!(matches!(quorum.renew(&[renewal]).await.remove(0), Ok(Renew::Renewed { .. })));
-        flush();
-        assert!(quorum.inspect(&held.key).await.unwrap().is_some());
-        flush();
-        assert_eq!(quorum.release(&held.key, &held.holder.id).await, Ok(Release::Released));
-    }
-}
-
-fn without_scripts() -> RedisServer {
-    RedisServer::options()
-        .args(["--user", "default", "on", "nopass", "~*", "&*", "+@all", "-@scripting"])
-        .start()
-        .unwrap()
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_quorum_works_without_a_server_that_rejects_scripts_and_names_two_at_once() {
-    let Some(first) = redis_or_skip() else { return };
-    let mut servers = vec![first, without_scripts(), RedisServer::start().unwrap()];
-    let quorum = connect(&url(&servers)).await.unwrap();
-    let held = claim("k");
-    grants(&*quorum, &held).await;
-    assert_eq!(quorum.release(&held.key, &held.holder.id).await, Ok(Release::Released));
-    let refused = format!("127.0.0.1:{}: ", servers[1].port());
-    let findings = quorum.diagnose().await.findings;
-    assert!(
-        findings
-            .iter()
-            .any(|it| it.subject == "scripts" && it.level == Level::Failure && it.text.starts_with(&refused)),
-        "{findings:?}"
-    );
-    servers[2] = without_scripts();
-    // With another prefix it is another set of locks. Connecting only reads, which needs no script.
-    let quorum = connect(&format!("{}&prefix=other-", url(&servers))).await.unwrap();
-    let unknown = quorum.acquire(&claim("k")).await.answer.unwrap_err();
-    let faults: Vec<_> = unknown.nodes().iter().map(|node| node.fault).collect();
-    assert_eq!(faults, [Fault::Denied, Fault::Denied], "{unknown}");
 }
 
 fn tracks_a_key(server: &RedisServer) -> bool {

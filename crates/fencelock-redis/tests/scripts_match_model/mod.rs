@@ -4,7 +4,7 @@
 //! server only moves with the steps of the test, so replies, messages, and the content of the key and its side keys are compared
 //! to the millisecond after every command.
 //!
-//! A difference is printed as the shortest trace that shows it. `FENCELOCK_SEED=n` runs only the batch of this seed.
+//! A difference is printed with the trace of its key. `FENCELOCK_SEED=n` runs only the batch of this seed.
 //! `FENCELOCK_SEQUENCES=n` runs this number of sequences.
 //!
 //! It is one of the unit tests, because it needs `scripts/`, which is not public. It needs nothing else of the crate.
@@ -27,7 +27,6 @@ mod replies;
 mod resize_mutants;
 mod sent;
 mod shared_mutants;
-mod shrink;
 mod step;
 mod traces;
 
@@ -71,8 +70,6 @@ fn play(seeds: impl Iterator<Item = u64>) -> Option<Coverage> {
     let mut coverage = Coverage::default();
     for seed in seeds {
         let Err((trace, difference)) = differential::play(&mut real, seed, SIZE, None, &mut coverage) else { continue };
-        let (trace, difference) =
-            shrink::shrink(&mut real, &trace, None, differential::cap(seed)).unwrap_or((trace, difference));
         let steps = trace.iter().map(|step| format!("{step:?}")).collect::<Vec<_>>().join("\n");
         panic!("FENCELOCK_SEED={seed} shows a difference\n\n{steps}\n\n{}", difference.what);
     }

@@ -1,10 +1,10 @@
 //! Mutants of the scripts. Each must be detected in few sequences.
 
 use super::coverage::Coverage;
-use super::differential::{self, START_US};
+use super::differential::{self, Difference, Differential, START_US};
 use super::real::Real;
 use super::sent::{Mutant, Mutants};
-use super::shrink::run_alone;
+use super::step::Step;
 use super::traces;
 
 /// The number of sequences in a batch, and the maximum number of batches.
@@ -302,6 +302,12 @@ pub(super) fn find_all(mutants: Mutants) {
             .unwrap_or_else(|| panic!("no difference in the trace alone: {difference:?}"));
         Some(format!("a trace of {} steps; it differs in {}", trace.len(), difference.what))
     });
+}
+
+/// Runs one trace alone on the server.
+fn run_alone(real: &mut Real, trace: &[Step], mutant: Option<Mutant>, cap: usize) -> Option<Difference> {
+    let mut differential = Differential::new(real, mutant, 1, cap);
+    trace.iter().find_map(|step| differential.round(std::slice::from_ref(step), &mut Coverage::default()).err())
 }
 
 /// Calls `find` with each mutant of these scripts, which must detect it and say how.

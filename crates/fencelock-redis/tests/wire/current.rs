@@ -2,17 +2,13 @@
 
 use crate::KEY;
 use fencelock::backends::connect;
-use fencelock_conformance::EventRecorder;
 use fencelock_core::{
-    Acquire, Backend, Claim, Downgrade, Event, Eviction, Holder, HolderId, Holding, Intent, Key, Mode, Owner, Release,
-    Renew, Renewal, Resize, Ttl, Unknown,
+    Acquire, Backend, Claim, Eviction, Holder, HolderId, Holding, Intent, Key, Mode, Owner, Release, Renew, Renewal,
+    Ttl, Unknown,
 };
 use fencelock_testkit::RedisServer;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// A loaded machine may need this long.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) fn key() -> Key {
     Key::new(KEY).unwrap()
@@ -24,7 +20,6 @@ pub(crate) fn id(number: u128) -> HolderId {
 
 pub(crate) struct Current {
     pub(crate) backend: Arc<dyn Backend>,
-    events: Arc<EventRecorder>,
     claim: Claim,
 }
 
@@ -35,10 +30,9 @@ impl Current {
 
     pub(crate) async fn at(url: &str, number: u128) -> Self {
         let backend = connect(url).await.unwrap();
-        let events = EventRecorder::listening_to(&*backend);
         let holder = Holder { id: id(number), owner: Owner::from_text("current:1") };
         let claim = Claim::new(key(), holder, Ttl::new(Duration::from_secs(30)).unwrap(), Intent::Try);
-        Self { backend, events, claim }
+        Self { backend, claim }
     }
 
     /// The same client with claims in this mode.
@@ -78,15 +72,6 @@ impl Current {
         self.backend.renew(&[renewal]).await.pop().unwrap().unwrap()
     }
 
-    pub(crate) async fn downgrade(&self) -> Downgrade {
-        let renewal = Renewal::new(key(), self.claim.holder.id, self.claim.ttl);
-        self.backend.downgrade(&renewal).await.unwrap()
-    }
-
-    pub(crate) async fn resize(&self, limit: u32) -> Resize {
-        self.backend.resize(&key(), limit).await.unwrap()
-    }
-
     pub(crate) async fn evict(&self, holding: &Holding) -> Eviction {
         self.backend.evict(holding).await.unwrap()
     }
@@ -98,14 +83,5 @@ impl Current {
     /// The holder of the lock.
     pub(crate) async fn holder(&self) -> Option<HolderId> {
         self.seen().await.and_then(|holding| holding.first().occupant.holder_id())
-    }
-
-    /// The first event about the lock.
-    pub(crate) async fn next_event(&self) -> Event {
-        let about = |event: &Event| match event {
-            Event::Handed { key: of, .. } | Event::Changed { key: of } => (*of == key()).then(|| event.clone()),
-            _ => None,
-        };
-        self.events.wait_for(PATIENCE, about).await.expect("an event")
     }
 }

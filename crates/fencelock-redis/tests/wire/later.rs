@@ -2,13 +2,12 @@
 
 use crate::current::{Current, id, key};
 use crate::log::Log;
-use crate::{ALIVE, HOLDS, KEY, LINE, MARKER, WAITERS, channel};
+use crate::{ALIVE, KEY, LINE, MARKER, WAITERS, channel};
 use fencelock::backends::{connect, init, lazy};
 use fencelock_core::{
-    Acquire, Downgrade, Event, Eviction, Fault, Finding, Holders, Intent, Key, Level, Mode, Occupant, Release, Renew,
-    Resize, Unknown,
+    Acquire, Eviction, Fault, Finding, Holders, Intent, Key, Level, Occupant, Release, Renew, Unknown,
 };
-use fencelock_testkit::{RedisServer, Reply, RespClient, redis_or_skip};
+use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
 
 const FAR: &str = "9000000000000";
 
@@ -29,12 +28,6 @@ fn rank(server: &RedisServer, number: u128) -> Reply {
     server.command(&["ZRANK", LINE, &format!("{number:032x}")])
 }
 
-fn subscriber(server: &RedisServer, number: u128) -> RespClient {
-    let mut subscriber = server.connect().unwrap();
-    assert!(matches!(subscriber.command(&["SUBSCRIBE", &channel(&format!("{number:032x}"))]), Reply::Array(_)));
-    subscriber
-}
-
 async fn finding(server: &RedisServer, subject: &str) -> Finding {
     let findings = lazy(&server.url()).await.unwrap().diagnose().await.findings;
     findings.into_iter().find(|finding| finding.subject == subject).unwrap()
@@ -42,24 +35,6 @@ async fn finding(server: &RedisServer, subject: &str) -> Finding {
 
 fn detail(unknown: &Unknown) -> (Fault, String) {
     (unknown.nodes()[0].fault, unknown.to_string())
-}
-
-#[tokio::test]
-async fn a_partly_readable_claim_of_a_later_version_is_granted_alone() {
-    let Some(server) = redis_or_skip() else { return };
-    let current = Current::new(&server, 1).await;
-    let mut subscriber = subscriber(&server, 2);
-    current.granted(Intent::Try).await;
-    join(&server, 1, 2, &shared(2));
-    join(&server, 2, 3, &shared(3));
-    assert_eq!(current.release().await, Release::Released);
-    assert_eq!(server.command(&["GET", KEY]).text(), Some(format!("{:032x} later:1", 2).as_str()));
-    assert_eq!(rank(&server, 3), Reply::Int(0), "a version without shared locks does not grant shared claims together");
-    let Reply::Array(message) = subscriber.receive() else { panic!("no message") };
-    let text = message[2].text().unwrap();
-    assert!(text.starts_with("1 ") && text.ends_with(&format!("\t{KEY}")), "{text}");
-    let Reply::Int(lease) = server.command(&["PTTL", KEY]) else { panic!("no lease") };
-    assert!((1..=3000).contains(&lease), "{lease}");
 }
 
 #[tokio::test]
@@ -91,57 +66,6 @@ async fn an_unreadable_entry_keeps_its_position_and_others_are_served() {
     assert_eq!(holder.release().await, Release::Released);
     assert_eq!(rank(&server, 2), Reply::Nil, "its lifetime has ended");
     assert_eq!(finding(&server, "wire").await.level, Level::Fine);
-}
-
-#[tokio::test]
-async fn every_script_that_passes_over_an_unreadable_entry_reports_it() {
-    let (exclusive, permit) = (Mode::Exclusive, Mode::permits(1, 2).unwrap());
-    let scripts = [
-        ("release", exclusive),
-        ("release", permit),
-        ("eviction", exclusive),
-        ("downgrade", exclusive),
-        ("resize", permit),
-        ("resize without a hold", permit),
-        ("poll without a position", exclusive),
-    ];
-    for (script, mode) in scripts {
-        let Some(server) = redis_or_skip() else { return };
-        let current = Current::new(&server, 1).await.in_mode(mode);
-        current.granted(Intent::Try).await;
-        join(&server, 1, 2, "soon");
-        let log = Log::begin();
-        match script {
-            "release" => assert_eq!(current.release().await, Release::Released),
-            "eviction" => assert_eq!(current.evict(&current.seen().await.unwrap()).await, Eviction::Evicted),
-            "downgrade" => assert!(matches!(current.downgrade().await, Downgrade::Downgraded { .. })),
-            "resize" => assert!(matches!(current.resize(3).await, Resize::Resized(_))),
-            "resize without a hold" => {
-                server.command(&["ZADD", HOLDS, "1", &id(1).to_string()]);
-                assert_eq!(current.resize(3).await, Resize::Free);
-            }
-            _ => {
-                server.command(&["DEL", KEY]);
-                assert_eq!(current.acquire(Intent::Poll).await, Acquire::Gone);
-            }
-        }
-        let warnings = log.warnings("\"soon\"... of 4 bytes");
-        assert!(warnings.len() == 1 && warnings[0].contains("in the queue of \"k\""), "{script}: {warnings:?}");
-        assert_eq!(rank(&server, 2), Reply::Int(0), "{script}");
-    }
-}
-
-#[tokio::test]
-async fn a_granted_waiter_reports_an_unreadable_entry_behind_it() {
-    let Some(server) = redis_or_skip() else { return };
-    let (holder, reader) = (Current::new(&server, 1).await, Current::new(&server, 2).await.in_mode(Mode::Shared));
-    holder.granted(Intent::Try).await;
-    reader.waits().await;
-    join(&server, 2, 3, "soon");
-    server.command(&["DEL", KEY]);
-    let log = Log::begin();
-    reader.granted(Intent::Poll).await;
-    assert_eq!(log.warnings("\"soon\"... of 4 bytes").len(), 1);
 }
 
 #[tokio::test]
@@ -217,30 +141,6 @@ async fn a_value_of_a_later_version_is_busy_and_never_deleted() {
 }
 
 #[tokio::test]
-async fn a_message_of_a_later_version_makes_its_waiter_poll() {
-    let Some(server) = redis_or_skip() else { return };
-    let (holder, waiter) = (Current::new(&server, 1).await, Current::new(&server, 2).await);
-    holder.granted(Intent::Try).await;
-    waiter.waits().await;
-    let entry = server.command(&["HGET", WAITERS, &id(2).to_string()]);
-    let channel = entry.text().unwrap().split(' ').nth(2).unwrap().to_owned();
-    let info = server.command(&["INFO", "server"]);
-    let run_id = info.text().unwrap().lines().find_map(|line| line.strip_prefix("run_id:")).unwrap().to_owned();
-    // All fields of a grant of this version, and more.
-    let text = format!("2 {run_id} {} 9000000000000000 1 3000 r\t{KEY}", id(2));
-    let log = Log::begin();
-    for _ in 0..2 {
-        assert_eq!(server.command(&["PUBLISH", &channel, &text]), Reply::Int(1));
-        assert_eq!(waiter.next_event().await, Event::Changed { key: key() });
-    }
-    // Its reply follows both messages.
-    waiter.acquire(Intent::Poll).await;
-    let warnings = log.warnings("a message about \"k\" has another version than 1");
-    assert!(warnings.len() == 1 && warnings[0].contains("use one version of fencelock"), "once: {warnings:?}");
-    assert_eq!(holder.holder().await, Some(id(1)));
-}
-
-#[tokio::test]
 async fn a_marker_of_a_later_version_refuses_every_grant_and_stays_as_it_is() {
     let Some(server) = redis_or_skip() else { return };
     let url = format!("{}?quarantine=on&trust_empty=true", server.url());
@@ -311,19 +211,6 @@ async fn doctor_says_that_it_may_not_search_for_other_versions() {
     let note = findings.into_iter().find(|finding| finding.subject == "wire").unwrap();
     assert!(note.level == Level::Note && note.text.contains("may not SCAN"), "{note:?}");
     assert!(note.advice.contains("operator"), "{note:?}");
-}
-
-#[tokio::test]
-async fn a_waiter_whose_entry_was_damaged_rewrites_it_when_it_polls() {
-    let Some(server) = redis_or_skip() else { return };
-    let (holder, waiter) = (Current::new(&server, 1).await, Current::new(&server, 2).await);
-    holder.granted(Intent::Try).await;
-    waiter.waits().await;
-    server.command(&["HSET", WAITERS, &id(2).to_string(), "soon"]);
-    assert!(matches!(waiter.acquire(Intent::Poll).await, Acquire::Queued { ahead: 0, .. }));
-    server.command(&["ZADD", ALIVE, FAR, &id(2).to_string()]);
-    holder.release().await;
-    assert_eq!(holder.holder().await, Some(id(2)));
 }
 
 fn is_foreign(holders: &Holders) -> bool {

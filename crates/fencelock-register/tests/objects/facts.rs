@@ -2,7 +2,7 @@
 
 use fencelock_core::{
     Acquire, Backend, Claim, Expiry, Fault, FencingToken, Holder, HolderId, Intent, Key, Level, ManualClock, Occupant,
-    Owner, Release, Renew, Renewal, Ttl, Unknown,
+    Owner, Release, Ttl, Unknown,
 };
 use fencelock_register::RegisterLocks;
 use fencelock_register::objects::connect;
@@ -37,11 +37,6 @@ impl Client {
             Ok(Acquire::Granted { tokens }) => tokens.last(),
             other => panic!("{other:?}"),
         }
-    }
-
-    fn renew(&self, key: &str, holder: u8) -> Renew {
-        let renewal = [Renewal::new(Key::new(key).unwrap(), id(holder), Ttl::default())];
-        wait(self.0.renew(&renewal)).pop().unwrap().unwrap()
     }
 
     pub(crate) fn release(&self, key: &str, holder: u8) -> Release {
@@ -276,17 +271,6 @@ fn every_key_has_an_object_of_its_own() {
     }
 }
 
-fn a_deletion_under_a_holder_is_a_loss_and_later_tokens_are_greater() {
-    let server = ObjectServer::start();
-    let client = Client::new(&server);
-    let before = client.acquire("k", 1);
-    server.delete("p/k.lock");
-    assert_eq!(client.renew("k", 1), Renew::Absent);
-    // Tokens begin again with the time of the store, which tells whole seconds.
-    std::thread::sleep(Duration::from_millis(1100));
-    assert!(Client::new(&server).acquire("k", 2) > before);
-}
-
 fn a_store_that_is_busy_is_asked_again() {
     let server = ObjectServer::start();
     let client = Client::new(&server);
@@ -361,7 +345,6 @@ pub(crate) fn trials() -> Vec<Trial> {
         an_object_that_cannot_be_read_hides_no_lock,
         a_clock_that_is_off_is_told_if_the_store_refuses_it_and_harms_no_lock,
         every_key_has_an_object_of_its_own,
-        a_deletion_under_a_holder_is_a_loss_and_later_tokens_are_greater,
         a_store_that_is_busy_is_asked_again,
         a_client_waits_as_long_as_its_plan_says,
         a_trial_finds_what_a_store_does_wrong_and_removes_what_it_wrote,

@@ -56,22 +56,6 @@ impl TestBackend {
     }
 }
 
-impl TestBackend {
-    /// Removes what an eviction without a reply from every node may have left. One node is enough to write a completion there.
-    pub(crate) fn clear(&self, key: &str) {
-        let servers = match self {
-            Self::Servers(servers) => &servers[..],
-            Self::Sentinels(sentinels) => &sentinels.servers[..1],
-            // The other nodes refuse it.
-            Self::Cluster(cluster) => &cluster.nodes[..],
-            _ => &[],
-        };
-        for server in servers {
-            server.command(&["DEL", key]);
-        }
-    }
-}
-
 fn url(servers: &[RedisServer]) -> String {
     if let [server] = servers {
         return server.url();

@@ -2,8 +2,7 @@
 
 use crate::backends::TestBackend;
 use crate::facts::{GENEROUS, client, sure};
-use fencelock::{Client, Election, Error, Leader, Leadership, Observation, Observer};
-use std::time::Duration;
+use fencelock::{Client, Error, Leader, Leadership, Observation, Observer};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -14,61 +13,6 @@ async fn elected(campaign: JoinHandle<Result<Leadership, Error>>) -> Leadership 
 
 fn candidate(client: &Client, value: &str) -> JoinHandle<Result<Leadership, Error>> {
     tokio::spawn(client.election("e").value(value).campaign())
-}
-
-async fn leader(election: &Election) -> Option<Leader> {
-    sure(|| election.leader()).await
-}
-
-pub(crate) async fn candidates_of_one_client_have_terms_of_their_own(backend: &TestBackend) {
-    let client = client(backend, true).await;
-    let mut standbys: Vec<_> = (0..4).map(|number| candidate(&client, &format!("v{number}"))).collect();
-    let mut terms = Vec::new();
-    while !standbys.is_empty() {
-        let leading = timeout(GENEROUS, futures_util::future::select_all(standbys)).await.expect("one leads");
-        let (leadership, _, others) = leading;
-        let leadership = leadership.unwrap().unwrap();
-        standbys = others;
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        assert!(leadership.is_leader() && standbys.iter().all(|standby| !standby.is_finished()), "one leads");
-        let seen = leader(&client.election("e")).await.expect("it leads");
-        assert!(seen.term.is_none_or(|term| term == leadership.term()));
-        terms.push(leadership.term());
-        leadership.resign().await.unwrap();
-    }
-    assert!(terms.len() == 4 && terms.is_sorted_by(|one, two| one < two), "{terms:?}");
-}
-
-pub(crate) async fn a_published_value_is_read_as_it_is(backend: &TestBackend) {
-    let (candidate, observer) = (client(backend, true).await, client(backend, true).await);
-    for value in ["10.0.0.7:8080", "a b  c ", " leading", "quote\"back\\slash", "锁 ✓", "{\"a\":1}", &"x".repeat(128)]
-    {
-        let leadership = candidate.election("e").value(value).campaign().await.unwrap();
-        let seen = leader(&observer.election("e")).await.expect("it leads");
-        assert_eq!(seen.value.as_deref(), Some(value));
-        assert_eq!(seen.owner.pid(), Some(std::process::id()));
-        leadership.resign().await.unwrap();
-    }
-    let leadership = candidate.election("e").campaign().await.unwrap();
-    assert_eq!(leader(&observer.election("e")).await.expect("it leads").value, None);
-    leadership.resign().await.unwrap();
-}
-
-pub(crate) async fn a_candidate_that_withdraws_leaves_nothing(backend: &TestBackend) {
-    let clients = [client(backend, true).await, client(backend, true).await];
-    let leading = clients[0].election("e").campaign().await.unwrap();
-    let campaigns: Vec<_> = (0..8).map(|number| candidate(&clients[number % 2], "v")).collect();
-    for (number, campaign) in campaigns.into_iter().enumerate() {
-        if number % 3 == 0 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        campaign.abort();
-    }
-    leading.resign().await.unwrap();
-    for client in clients {
-        client.close(GENEROUS).await.unwrap();
-    }
-    assert_eq!(leader(&client(backend, true).await.election("e")).await, None);
 }
 
 /// The terms that an observer sees until it sees one that is last.

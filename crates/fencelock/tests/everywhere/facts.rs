@@ -112,26 +112,6 @@ pub(crate) async fn tasks_of_a_client_are_served_in_order(backend: &TestBackend,
     assert!(order.lock().unwrap().iter().copied().eq(0..20), "{order:?}");
 }
 
-pub(crate) async fn a_wait_is_bounded(backend: &TestBackend, sharing: bool) {
-    let clients = two(backend, sharing).await;
-    let held = clients[0].lock("k").await.unwrap();
-    for client in &clients {
-        // A wait that is too short for an answer cannot report the holder.
-        let mut wait = Duration::from_millis(60);
-        let holders = loop {
-            let waiting = client.lock("k").wait(wait).acquire();
-            match tokio::time::timeout(GENEROUS, waiting).await.expect("in time") {
-                Err(Error::Busy { holders, .. }) if holders.first().holder_id().is_some() => break holders,
-                Err(Error::Busy { .. } | Error::Unreachable { .. }) if wait < GENEROUS / 4 => wait *= 3,
-                other => panic!("busy with ours: {other:?}"),
-            }
-        };
-        assert!(holders.to_string().contains(&std::process::id().to_string()), "{holders:?}");
-    }
-    assert!(held.is_held());
-    assert_eq!(held.release().await.unwrap(), Released::Released);
-}
-
 pub(crate) async fn a_client_reports_how_many_of_its_tasks_wait(backend: &TestBackend, sharing: bool) {
     let [client, other] = two(backend, sharing).await;
     let held = other.lock("k").await.unwrap();
@@ -168,18 +148,6 @@ pub(crate) async fn a_client_reports_how_many_of_its_tasks_wait(backend: &TestBa
     wait_for(0).await;
 }
 
-pub(crate) async fn a_claim_without_a_wait_is_answered_at_once(backend: &TestBackend, sharing: bool) {
-    let clients = two(backend, sharing).await;
-    let held = takes(&clients[0]).await;
-    for client in &clients {
-        assert!(sure(|| client.lock("k").try_acquire()).await.is_none());
-        let retried = client.lock("k").retry(2, Duration::from_millis(1)).await;
-        assert!(matches!(retried, Err(Error::Busy { .. } | Error::Unreachable { .. })), "{retried:?}");
-    }
-    held.release().await.unwrap();
-    drop(takes(&clients[1]).await);
-}
-
 pub(crate) async fn a_task_that_gives_up_leaves_nothing(backend: &TestBackend, sharing: bool) {
     let clients = two(backend, sharing).await;
     let held = clients[0].lock("k").await.unwrap();
@@ -204,24 +172,6 @@ pub(crate) async fn a_task_that_gives_up_leaves_nothing(backend: &TestBackend, s
     let probe = client(backend, sharing).await;
     assert_eq!(seen(&probe).await, None);
     drop(takes(&probe).await);
-}
-
-pub(crate) async fn each_label_is_seen_while_it_holds(backend: &TestBackend, sharing: bool) {
-    let clients = two(backend, sharing).await;
-    let held = clients[0].lock("k").label("first").await.unwrap();
-    let mut tasks = Vec::new();
-    for label in ["second", "second", "third"] {
-        let (mine, other) = (clients[0].clone(), clients[1].clone());
-        tasks.push(tokio::spawn(async move {
-            let guard = mine.lock("k").label(label).await.unwrap();
-            let seen = seen(&other).await.expect("held").first().occupant.to_string();
-            assert!(seen.contains(label), "{seen}");
-            guard.release().await.unwrap();
-        }));
-        yield_now().await;
-    }
-    held.release().await.unwrap();
-    all(tasks).await;
 }
 
 pub(crate) async fn a_loss_is_reported_and_the_next_task_is_served(backend: &TestBackend, sharing: bool) {

@@ -2,7 +2,7 @@
 
 use crate::backends::TestBackend;
 use crate::facts::{GENEROUS, client, sure};
-use fencelock::{Client, Error, Once, OnceError, OncePerWindow, OnceStart, WindowDone};
+use fencelock::{Client, Error, Once, OnceError, OncePerWindow, WindowDone};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -61,45 +61,6 @@ pub(crate) async fn many_clients_do_the_work_once(backend: &TestBackend) {
     assert_eq!(sure(async || clients[0].inspect("job").await).await, None, "the lock is free");
 }
 
-pub(crate) async fn a_failure_gives_the_window_back(backend: &TestBackend) {
-    let client = client(backend, true).await;
-    assert_eq!(runs(work(&client), || Err("no paper")).await, Err("no paper"));
-    assert_eq!(done(&work(&client)).await, None);
-    assert_eq!(runs::<()>(work(&client), || Ok(7)).await, Ok(Once::Done(7)));
-    assert!(matches!(runs::<()>(work(&client), || Ok(8)).await, Ok(Once::AlreadyDone(_))));
-}
-
-pub(crate) async fn a_start_uses_the_window_up(backend: &TestBackend) {
-    let (client, other) = (client(backend, true).await, client(backend, true).await);
-    assert_eq!(runs(work(&client).even_if_failed(), || Err("no paper")).await, Err("no paper"));
-    assert!(matches!(runs::<()>(work(&other).even_if_failed(), || Ok(7)).await, Ok(Once::AlreadyDone(_))));
-    assert!(matches!(runs::<()>(work(&other), || Ok(7)).await, Ok(Once::AlreadyDone(_))));
-}
-
-pub(crate) async fn a_lost_run_does_not_count(backend: &TestBackend) {
-    let (client, other) = (client(backend, true).await, client(backend, true).await);
-    if !client.capabilities().evicts {
-        return;
-    }
-    let run = sure(async || match work(&client).begin().await? {
-        OnceStart::Started(run) => Ok(run),
-        OnceStart::AlreadyDone(done) => panic!("{done}"),
-    });
-    let run = run.await;
-    let seen = sure(async || other.inspect("job").await).await.expect("it runs");
-    sure(async || other.evict(&seen).await).await;
-    backend.clear("job");
-    let error = run.succeed().await.unwrap_err();
-    assert!(error.is_lost(), "{error:#}");
-    let counted = done(&work(&other)).await;
-    if client.capabilities().fresh_holders && counted.is_some() {
-        // A slow node of a quorum granted the claim after the eviction, and recorded the success: the error says that it may count.
-        return;
-    }
-    assert_eq!(counted, None);
-    assert_eq!(runs::<()>(work(&other), || Ok(8)).await, Ok(Once::Done(8)));
-}
-
 pub(crate) async fn cleared_work_runs_again(backend: &TestBackend) {
     let (client, other) = (client(backend, true).await, client(backend, true).await);
     assert_eq!(runs::<()>(work(&client), || Ok(7)).await, Ok(Once::Done(7)));
@@ -110,18 +71,4 @@ pub(crate) async fn cleared_work_runs_again(backend: &TestBackend) {
     let second = done(&work(&client)).await.expect("it is done");
     assert!(second.fencing_token() > first.fencing_token());
     assert!(!sure(async || work(&other).clear(&first).await).await, "it belongs to a later run");
-}
-
-pub(crate) async fn the_next_window_has_a_run_of_its_own(backend: &TestBackend) {
-    let client = client(backend, true).await;
-    let short = || client.once("short", Duration::from_secs(1));
-    let mut windows = Vec::new();
-    while windows.len() < 2 {
-        match runs::<()>(short(), || Ok(0)).await.unwrap() {
-            // The run may have been the last thing in its window.
-            Once::Done(_) => windows.extend(done(&short()).await.map(|done| done.next_window())),
-            Once::AlreadyDone(done) => tokio::time::sleep(done.next_window_in()).await,
-        }
-    }
-    assert!(windows[0] < windows[1], "{windows:?}");
 }

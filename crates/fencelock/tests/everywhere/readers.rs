@@ -2,7 +2,7 @@
 
 use crate::backends::TestBackend;
 use crate::facts::{GENEROUS, client, sure};
-use fencelock::{Client, Error, FencingToken, Guard, LossReason, Mode, Released};
+use fencelock::{Client, Error, FencingToken, Guard, Mode, Released};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -110,40 +110,4 @@ pub(crate) async fn a_downgraded_writer_lets_readers_in_and_no_writer(backend: &
     joined.release().await.unwrap();
     reader.release().await.unwrap();
     assert!(writes(&other).await.fencing_token() > exclusive);
-}
-
-pub(crate) async fn a_reader_that_is_evicted_is_notified_and_the_other_reads_on(backend: &TestBackend, sharing: bool) {
-    let Some([client, other]) = two(backend, sharing).await else { return };
-    if !client.capabilities().evicts {
-        return;
-    }
-    let ttl = Duration::from_secs(10);
-    let mine = client.lock("k").shared().ttl(ttl).await.unwrap();
-    let theirs = other.lock("k").shared().ttl(ttl).await.unwrap();
-    let seen = sure(|| other.inspect("k")).await.expect("held");
-    assert_eq!(seen.holders.count(), 2, "{seen:?}");
-    let hold = seen.holders.iter().find(|hold| hold.holder_id() == Some(mine.holder())).expect("listed");
-    let only = fencelock::Holding::new(seen.key.clone(), hold.clone());
-    sure(|| other.evict(&only)).await;
-    let why = timeout(GENEROUS, mine.lost()).await.expect("notified");
-    assert!(matches!(why, LossReason::TakenBy(_) | LossReason::Deleted | LossReason::Expired), "{why}");
-    assert!(theirs.is_held());
-    assert_eq!(theirs.release().await.unwrap(), Released::Released);
-}
-
-pub(crate) async fn a_reader_goes_on_in_another_client(backend: &TestBackend, sharing: bool) {
-    let Some([client, other]) = two(backend, sharing).await else { return };
-    if !client.capabilities().portable {
-        return;
-    }
-    let guard = reads(&client).await;
-    let (token, also) = (guard.fencing_token(), reads(&other).await);
-    let holder = guard.into_holder();
-    let wrong = other.lock("k").resume(holder).await.unwrap_err();
-    assert!(matches!(wrong, Error::ModeConflict { present: Mode::Shared, .. }), "not as a writer");
-    let resumed = other.lock("k").shared().resume(holder).await.unwrap();
-    assert!(resumed.fencing_token() >= token && resumed.is_held());
-    assert_eq!(resumed.release().await.unwrap(), Released::Released);
-    also.release().await.unwrap();
-    drop(writes(&client).await);
 }

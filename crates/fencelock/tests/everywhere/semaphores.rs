@@ -63,37 +63,3 @@ pub(crate) async fn no_more_permits_are_in_use_than_the_limit(backend: &TestBack
         client.close(GENEROUS).await.unwrap();
     }
 }
-
-pub(crate) async fn clients_that_disagree_on_the_limit_are_refused(backend: &TestBackend, sharing: bool) {
-    let Some([client, other]) = two(backend, sharing).await else { return };
-    let held = takes(&client, 1).await;
-    assert_eq!(held.mode(), Mode::permits(1, LIMIT).unwrap());
-    for refused in [
-        other.semaphore("pool", LIMIT + 1).acquire(1).await.unwrap_err(),
-        other.lock("pool").shared().acquire().await.unwrap_err(),
-    ] {
-        let Error::ModeConflict { key, present, .. } = &refused else { panic!("{refused}") };
-        assert_eq!((key.as_str(), present.limit()), ("pool", Some(LIMIT)));
-        assert!(refused.to_string().contains("in use as"), "{refused}");
-    }
-    assert!(sure(|| other.lock("pool").try_acquire()).await.is_none(), "an exclusive lock waits");
-    held.release().await.unwrap();
-}
-
-pub(crate) async fn permits_go_on_in_another_client(backend: &TestBackend, sharing: bool) {
-    let Some([client, other]) = two(backend, sharing).await else { return };
-    if !client.capabilities().portable {
-        return;
-    }
-    let (guard, beside) = (takes(&client, 2).await, takes(&other, 1).await);
-    let holder = guard.into_holder();
-    let wrong = other.lock("pool").resume(holder).await.unwrap_err();
-    assert!(matches!(wrong, Error::ModeConflict { present: Mode::Permits { .. }, .. }), "not as an exclusive lock");
-    let resumed = pool(&other).resume(2, holder).await.unwrap();
-    assert!(resumed.is_held());
-    assert!(sure(async || pool(&client).try_acquire(1).await).await.is_none(), "all permits are in use");
-    assert_eq!(resumed.release().await.unwrap(), Released::Released);
-    assert!(pool(&other).resume(2, holder).await.unwrap_err().is_lost());
-    beside.release().await.unwrap();
-    takes(&client, LIMIT).await.release().await.unwrap();
-}

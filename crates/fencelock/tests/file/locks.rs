@@ -2,9 +2,7 @@
 
 use crate::kit::*;
 use fencelock::backends::{File, ManualClock};
-use fencelock_core::{
-    Acquire, Backend, Event, Eviction, Expiry, Fault, Intent, Mode, Occupant, Release, Renew, Unknown,
-};
+use fencelock_core::{Acquire, Backend, Event, Eviction, Fault, Intent, Mode, Occupant, Release, Renew, Unknown};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -14,47 +12,6 @@ use std::time::Duration;
 
 fn lock_file(scratch: &Scratch, name: &str) -> std::path::PathBuf {
     scratch.path().join(format!("{name}.lock"))
-}
-
-#[test]
-fn a_claim_that_would_wait_is_busy_and_leaves_nothing_behind() {
-    let scratch = Scratch::new();
-    let (a, b) = (scratch.locks(), scratch.locks());
-    let (held, _) = take(&a, "k");
-    let waiter = claim("k", Intent::Enqueue);
-    for locks in [&a, &b] {
-        let Acquire::Busy(occupied) = acquire(locks, &waiter) else { panic!("not busy") };
-        assert_eq!(occupied.expiry, Expiry::Never);
-    }
-    free(&a, &held);
-    assert_eq!(now(b.inspect(&held.key)).unwrap(), None);
-    take(&b, "k");
-}
-
-#[test]
-fn a_release_is_reported_to_tasks_of_its_own_process() {
-    let scratch = Scratch::new();
-    let locks = scratch.locks();
-    let (_ears, events) = listen(&locks);
-    let (held, _) = take(&locks, "k");
-    free(&locks, &held);
-    expect_change(&events, "k");
-}
-
-#[test]
-fn a_release_is_reported_to_waiters_elsewhere() {
-    let scratch = Scratch::new();
-    let (a, b) = (scratch.locks(), scratch.locks());
-    let (_ears, events) = listen(&b);
-    for _ in 0..20 {
-        let (held, _) = take(&a, "k");
-        let waiter = claim("k", Intent::Enqueue);
-        busy_with(acquire(&b, &waiter));
-        free(&a, &held);
-        expect_change(&events, "k");
-        fence(acquire(&b, &waiter));
-        free(&b, &waiter);
-    }
 }
 
 #[test]
@@ -135,47 +92,6 @@ fn an_inspection_never_makes_a_free_lock_seem_busy() {
             fence(answer);
         }
     });
-}
-
-#[test]
-fn an_inspection_reports_holder_fence_and_time() {
-    let scratch = Scratch::new();
-    let clock = Arc::new(ManualClock::at(Duration::from_secs(100)));
-    let locks = File::open_with_clock(scratch.path(), clock.clone()).unwrap();
-    let (held, fence) = take(&locks, "k");
-    clock.advance(Duration::from_secs(7));
-    let holding = now(locks.inspect(&held.key)).unwrap().unwrap();
-    assert_eq!(holding.first().occupant, Occupant::Holder(held.holder));
-    assert_eq!((holding.first().fence, holding.first().expiry), (Some(fence), Expiry::Never));
-    assert_eq!(holding.first().held_for, Some(Duration::from_secs(7)));
-}
-
-#[test]
-fn a_list_has_what_is_held_and_nothing_else() {
-    let scratch = Scratch::new();
-    let locks = scratch.locks();
-    let names = ["a", "B/c", "锁", &"long".repeat(128)];
-    let held: Vec<_> = names.iter().map(|name| take(&locks, name).0).collect();
-    let (freed, _) = take(&locks, "freed");
-    free(&locks, &freed);
-    fs::write(scratch.path().join("notes.txt"), "no lock").unwrap();
-    let mut listed: Vec<_> = now(scratch.locks().list()).unwrap().into_iter().map(|holding| holding.key).collect();
-    let mut keys: Vec<_> = held.into_iter().map(|claim| claim.key).collect();
-    listed.sort();
-    keys.sort();
-    assert_eq!(listed, keys);
-}
-
-#[test]
-fn an_eviction_is_refused_and_names_the_process_to_end() {
-    let scratch = Scratch::new();
-    let locks = scratch.locks();
-    let (held, _) = take(&locks, "k");
-    let seen = now(locks.inspect(&held.key)).unwrap().unwrap();
-    let Eviction::Refused(text) = now(locks.evict(&seen)).unwrap() else { panic!("not refused") };
-    assert!(text.contains(&format!("process {}", std::process::id())), "{text}");
-    free(&locks, &held);
-    assert_eq!(now(locks.evict(&seen)).unwrap(), Eviction::Changed(None));
 }
 
 #[test]

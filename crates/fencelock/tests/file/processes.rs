@@ -7,19 +7,6 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 
 #[test]
-fn two_processes_exclude_each_other_until_the_release() {
-    let scratch = Scratch::new();
-    let locks = scratch.locks();
-    let mut other = Process::start(scratch.path());
-    other.take("k");
-    let claim = claim("k", Intent::Try);
-    assert!(busy_with(acquire(&locks, &claim)).to_string().contains(&format!("box:{}", other.pid())));
-    assert_eq!(other.request("free k"), "Released");
-    fence(acquire(&locks, &claim));
-    assert!(other.request("try k").starts_with("busy"));
-}
-
-#[test]
 fn another_process_sees_the_holder_and_the_process_to_end() {
     let scratch = Scratch::new();
     let locks = scratch.locks();
@@ -32,17 +19,6 @@ fn another_process_sees_the_holder_and_the_process_to_end() {
     assert_eq!(holder.owner.process(), format!("box:{}", other.pid()));
     let Eviction::Refused(text) = now(locks.evict(&holding)).unwrap() else { panic!("not refused") };
     assert!(text.contains(&format!("process {}", other.pid())), "{text}");
-}
-
-#[test]
-fn a_killed_holder_is_free_at_once() {
-    let scratch = Scratch::new();
-    let locks = scratch.locks();
-    let mut other = Process::start(scratch.path());
-    let before = other.take("k");
-    other.kill();
-    let (_, after) = take(&locks, "k");
-    assert!(after > before, "{after} after {before}");
 }
 
 #[test]
@@ -97,25 +73,6 @@ fn the_watching_thread_ends_with_its_locks() {
     take(&locks, "k");
     let mut other = Process::start(scratch.path());
     assert_eq!(other.request("watchers k"), "began true, ended true");
-}
-
-#[test]
-fn fences_grow_over_processes_that_are_killed() {
-    let scratch = Scratch::new();
-    let mut last = None;
-    for round in 0..6 {
-        let mut other = Process::start(scratch.path());
-        for _ in 0..20 {
-            let fence = Some(other.take("k"));
-            assert!(fence > last, "{fence:?} after {last:?}");
-            last = fence;
-            other.request("free k");
-        }
-        if round % 2 == 0 {
-            other.order("die k");
-            assert_eq!(other.answer(), None);
-        }
-    }
 }
 
 #[test]
@@ -185,22 +142,6 @@ fn a_killed_reader_frees_its_share_only() {
     c.kill();
     assert_eq!(now(locks.inspect(&key("k"))).unwrap(), None);
     assert!(fence(acquire(&locks, &writer)) > fence_of_c);
-}
-
-#[test]
-fn the_permits_of_a_killed_process_are_free() {
-    let scratch = Scratch::new();
-    let locks = scratch.locks();
-    let [mut a, mut b] = [(); 2].map(|()| Process::start(scratch.path()));
-    a.take_in_mode("permits 2 3", "k");
-    b.take_in_mode("permits 1 3", "k");
-    let next = claim("k", Intent::Try).with_mode(permits(1, 3));
-    assert!(is_busy(&locks, &next));
-    a.kill();
-    fence(acquire(&locks, &next));
-    take_in_mode(&locks, "k", permits(1, 3));
-    assert!(b.request("permits 1 3 k").starts_with("busy"));
-    assert_eq!(b.request("share k"), "conflict with a semaphore with 3 permits");
 }
 
 #[test]

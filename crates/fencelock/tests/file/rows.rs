@@ -5,7 +5,7 @@ use crate::kit::*;
 use fencelock::backends::File;
 use fencelock_core::{
     Acquire, Backend, BootClock, Claim, Clock, Downgrade, Eviction, FencingToken, HolderInfo, Holding, Intent, Key,
-    Mode, Occupant, Release, Renew, Resize, Resized,
+    Mode, Occupant, Release, Renew,
 };
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -180,22 +180,6 @@ fn a_program_that_locks_a_slot_file_stops_no_reader() {
 }
 
 #[test]
-fn a_downgrade_lets_readers_of_other_processes_in_and_no_writer() {
-    let scratch = Scratch::new();
-    let locks = scratch.locks();
-    let mut other = Process::start(scratch.path());
-    let (held, before) = take(&locks, "k");
-    assert!(other.request("share k").starts_with("busy"));
-    let Downgrade::Downgraded { token } = downgrade(&locks, &held) else { panic!("not downgraded") };
-    assert!(token > before);
-    assert!(other.request("try k").starts_with("busy"));
-    assert!(other.take_in_mode("share", "k") > token);
-    assert_eq!(free(&locks, &held), Release::Released);
-    assert_eq!(other.request("free k"), "Released");
-    take(&locks, "k");
-}
-
-#[test]
 fn a_downgrade_is_reported_to_waiting_readers_of_other_processes() {
     let scratch = Scratch::new();
     let locks = scratch.locks();
@@ -261,17 +245,6 @@ fn a_downgrade_survives_a_deleted_row_file() {
 }
 
 #[test]
-fn the_record_of_an_exclusive_hold_is_as_in_version_0_1() {
-    let scratch = Scratch::new();
-    let locks = scratch.locks();
-    let (held, _) = shared(&locks, "k");
-    free(&locks, &held);
-    take(&locks, "k");
-    let line = fs::read_to_string(scratch.path().join("k.lock")).unwrap();
-    assert!(line.starts_with(r#"{"state":"held","key":"k","owner""#), "{line}");
-}
-
-#[test]
 fn a_long_key_is_listed_with_all_its_readers() {
     let scratch = Scratch::new();
     let locks = scratch.locks();
@@ -308,26 +281,6 @@ fn claims_at_the_same_time_get_tokens_of_their_own_and_no_more_permits_than_ther
     tokens.sort();
     tokens.dedup();
     assert!(granted > 0 && tokens.len() == granted, "{granted} grants, {} tokens", tokens.len());
-}
-
-#[test]
-fn the_limit_is_changed_for_all_processes_and_ends_with_the_last_holder() {
-    let scratch = Scratch::new();
-    let (locks, others) = (scratch.locks(), scratch.locks());
-    let permits = |weight, limit| Mode::permits(weight, limit).unwrap();
-    let (held, _) = take_in_mode(&locks, "k", permits(3, 3));
-    let Resize::Resized(resized) = now(others.resize(&held.key, 2)).unwrap() else { panic!("not resized") };
-    assert_eq!(resized, Resized::new(3, 2, 3, 1));
-    for locks in [&locks, &others, &scratch.locks()] {
-        let refused = now(locks.acquire(&claim("k", Intent::Enqueue).with_mode(permits(1, 3)))).answer.unwrap();
-        assert!(matches!(refused, Acquire::Conflict(mode) if mode.same_class(permits(1, 2))), "{refused:?}");
-        let full = now(locks.acquire(&claim("k", Intent::Try).with_mode(permits(1, 2)))).answer.unwrap();
-        assert!(matches!(full, Acquire::Busy(_)), "{full:?}");
-    }
-    assert_eq!(now(locks.release(&held.key, &held.holder.id)).unwrap(), Release::Released);
-    assert_eq!(now(others.resize(&held.key, 5)).unwrap(), Resize::Free);
-    take_in_mode(&others, "k", permits(1, 3));
-    assert_eq!(seen(&locks, "k").first().mode, permits(1, 3), "the next claim sets the limit");
 }
 
 #[test]

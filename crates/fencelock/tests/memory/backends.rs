@@ -23,13 +23,3 @@ async fn clients_of_one_process_exclude_each_other() {
     let later = Client::connect("memory:").await.unwrap().lock(key).await.unwrap();
     assert!(later.fencing_token() > token, "the backend remembers a key without a holder");
 }
-
-#[test]
-fn a_blocking_client_has_the_same_backend() {
-    let key = "a_blocking_client";
-    let a = fencelock::blocking::Client::connect("memory:").unwrap();
-    let held = a.lock(key).acquire().unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    assert!(!runtime.block_on(async { is_free(&Client::connect("memory:").await.unwrap(), key).await }));
-    held.release().unwrap();
-}

@@ -57,16 +57,6 @@ fn the_builder_sets_what_it_says() {
 }
 
 #[test]
-fn clients_of_one_backend_exclude_each_other() {
-    let backend = backend();
-    let (a, b) =
-        (Client::builder().backend(Arc::clone(&backend)).unwrap(), Client::builder().backend(backend).unwrap());
-    let held = a.lock("k").acquire().unwrap();
-    assert!(b.lock(held.key()).try_acquire().unwrap().is_none());
-    assert!(b.lock("k").retry(0, GENEROUS).acquire().unwrap_err().is_busy(), "none is once");
-}
-
-#[test]
 fn a_run_returns_what_the_body_returned() {
     let client = Client::builder().backend(backend()).unwrap();
     assert_eq!(client.lock("k").run(|held| Ok::<_, ()>(held.is_held())), Ok(true));
@@ -158,6 +148,9 @@ fn threads_read_together_and_take_permits() {
     assert!(semaphore.run(1, |held| Ok::<_, fencelock::Error>(held.is_held())).unwrap());
     let resumed = semaphore.resume(2, two.into_holder()).unwrap();
     assert_eq!(resumed.release().unwrap(), Released::Released);
+    let held = semaphore.acquire(3).unwrap();
+    assert_eq!(client.semaphore("s", 5).resize().unwrap().before, 3);
+    drop(held);
     assert!(semaphore.acquire(4).unwrap_err().is_config());
 }
 
@@ -250,4 +243,25 @@ fn a_panic_of_a_callback_continues_on_the_calling_thread() {
     assert!(held.is_held() && client.waiting("k") == 0);
     held.release().unwrap();
     assert!(client.lock("k").try_acquire().unwrap().is_some(), "the client still works");
+}
+
+#[tokio::test]
+async fn it_works_inside_an_async_runtime_and_the_last_guard_frees_its_lock() {
+    let memory = backend();
+    let client = Client::builder().backend(Arc::clone(&memory)).unwrap();
+    let guard = client.lock("k").acquire().unwrap();
+    assert!(client.lock("k").try_acquire().unwrap().is_none());
+    drop(client);
+    drop(guard);
+    assert!(Client::builder().backend(memory).unwrap().inspect("k").unwrap().is_none());
+}
+
+#[test]
+fn a_lock_is_renewed_while_its_owner_computes() {
+    let memory = Memory::with_leases(Arc::new(BootClock));
+    let client = Client::builder().backend(Arc::new(memory)).unwrap();
+    let guard = client.lock("k").ttl(Duration::from_secs(4)).acquire().unwrap();
+    std::thread::sleep(Duration::from_secs(5));
+    assert!(guard.is_held());
+    assert_eq!(guard.release().unwrap(), Released::Released);
 }

@@ -49,19 +49,6 @@ async fn at_every_await_point(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_of_a_free_lock_over_a_slow_network() {
-    at_every_await_point(
-        async |scene| {
-            scene.net.always(Verb::Acquire, Fate::Slow(ms(10)));
-            scene.net.always(Verb::Release, Fate::Slow(ms(10)));
-            None
-        },
-        |client| client.lock("k"),
-    )
-    .await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn waiting_in_the_queue_until_the_wait_is_over() {
     at_every_await_point(
         async |scene| {
@@ -71,23 +58,6 @@ async fn waiting_in_the_queue_until_the_wait_is_over() {
             Some(other)
         },
         |client| client.lock("k").wait(ms(60)),
-    )
-    .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn being_handed_the_lock() {
-    at_every_await_point(
-        async |scene| {
-            scene.net.always(Verb::Acquire, Fate::Slow(ms(10)));
-            let other = scene.neighbour().lock("k").await.unwrap();
-            tokio::spawn(async move {
-                tokio::time::sleep(ms(35)).await;
-                other.release().await.unwrap();
-            });
-            None
-        },
-        |client| client.lock("k"),
     )
     .await;
 }

@@ -33,30 +33,6 @@ async fn closing_ends_those_that_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_lock_is_got_after_closing_has_begun() {
-    let scene = Scene::new();
-    scene.net.always(Verb::Acquire, Fate::Slow(ms(100)));
-    let acquiring = tokio::spawn(scene.client.lock("k").acquire());
-    scene.pass(ms(50)).await;
-    scene.client.clone().close(secs(10)).await.unwrap();
-    assert!(acquiring.is_finished(), "closing waits for what is under way");
-    assert!(matches!(acquiring.await.unwrap(), Err(Error::Closed { .. })));
-    assert_eq!(scene.holding("k").await, None);
-}
-
-#[tokio::test(start_paused = true)]
-async fn closing_waits_for_the_guards() {
-    let scene = Scene::new();
-    let guard = scene.client.lock("k").ttl(secs(3)).await.unwrap();
-    let closing = tokio::spawn(scene.client.clone().close(secs(60)));
-    scene.pass(secs(30)).await;
-    assert!(!closing.is_finished() && guard.is_held(), "a held lock is renewed until it is released");
-    drop(guard);
-    closing.await.unwrap().unwrap();
-    assert_eq!(scene.holding("k").await, None, "the release is confirmed");
-}
-
-#[tokio::test(start_paused = true)]
 async fn closing_reports_what_is_left() {
     let scene = Scene::new();
     let _held = scene.client.lock("a").await.unwrap();

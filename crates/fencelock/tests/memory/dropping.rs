@@ -6,30 +6,6 @@ use fencelock::{Client, Guard};
 use std::sync::Arc;
 
 #[tokio::test(start_paused = true)]
-async fn at_the_end_of_a_scope() {
-    let scene = Scene::new();
-    {
-        let _guard = scene.client.lock("k").await.unwrap();
-    }
-    scene.pass(ms(5)).await;
-    assert_eq!(scene.holding("k").await, None);
-}
-
-#[tokio::test(start_paused = true)]
-async fn together_with_the_last_handle_of_its_client() {
-    let scene = Scene::new();
-    let client = Client::builder()
-        .clock(Arc::new(scene.clock), fencelock::Drift::default())
-        .backend(Arc::clone(&scene.memory) as _)
-        .unwrap();
-    let guard = client.lock("k").await.unwrap();
-    drop(client);
-    drop(guard);
-    scene.pass(ms(5)).await;
-    assert_eq!(scene.holding("k").await, None);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_hundred_guards_together_with_the_last_handle_of_their_client() {
     let scene = Scene::new();
     let client = scene.neighbour();
@@ -40,46 +16,6 @@ async fn a_hundred_guards_together_with_the_last_handle_of_their_client() {
     drop((client, guards));
     scene.pass(ms(5)).await;
     assert_eq!(scene.neighbour().list().await.unwrap(), []);
-}
-
-#[tokio::test(start_paused = true)]
-async fn while_a_panic_unwinds() {
-    let scene = Scene::new();
-    let lock = scene.client.lock("k");
-    let task = tokio::spawn(async move {
-        let _guard = lock.await.unwrap();
-        panic!("on purpose");
-    });
-    assert!(task.await.unwrap_err().is_panic());
-    scene.pass(ms(5)).await;
-    assert_eq!(scene.holding("k").await, None);
-}
-
-#[tokio::test(start_paused = true)]
-async fn by_a_timeout() {
-    let scene = Scene::new();
-    let work = async {
-        let _guard = scene.client.lock("k").await.unwrap();
-        std::future::pending::<()>().await;
-    };
-    assert!(tokio::time::timeout(secs(5), work).await.is_err());
-    scene.pass(ms(5)).await;
-    assert_eq!(scene.holding("k").await, None);
-}
-
-#[tokio::test(start_paused = true)]
-async fn in_a_task_that_is_aborted() {
-    let scene = Scene::new();
-    let lock = scene.client.lock("k");
-    let task = tokio::spawn(async move {
-        let _guard = lock.await.unwrap();
-        std::future::pending::<()>().await;
-    });
-    scene.pass(ms(5)).await;
-    assert!(scene.holding("k").await.is_some());
-    task.abort();
-    scene.pass(ms(5)).await;
-    assert_eq!(scene.holding("k").await, None);
 }
 
 #[tokio::test]
@@ -166,16 +102,4 @@ fn many_guards_dropped_after_their_runtime_wait_only_once() {
     });
     assert!(done.recv_timeout(secs(60)).is_ok(), "it waits for each of them");
     assert!(net.calls(Verb::Release) > 0, "they were sent");
-}
-
-#[test]
-fn never_and_the_program_continues() {
-    let memory = Arc::new(Memory::new());
-    let (runtime, client, guard) = guard_on_another_runtime(&memory);
-    std::mem::forget(guard);
-    std::mem::forget(runtime);
-    assert!(client.name().starts_with("memory"));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let held = runtime.block_on(async { client.inspect("k").await.unwrap() });
-    assert!(held.is_some(), "a forgotten guard holds");
 }

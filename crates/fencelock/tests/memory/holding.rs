@@ -1,7 +1,7 @@
 //! A held lock stays held.
 
 use crate::common::{Fate, Scene, Verb, ms, secs};
-use fencelock::{Error, Expiry};
+use fencelock::Error;
 use std::time::Duration;
 
 #[tokio::test(start_paused = true)]
@@ -19,70 +19,6 @@ async fn a_lock_is_held_for_a_day_on_a_lease_of_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn three_failures_in_a_row_and_then_a_success_keep_it() {
-    let scene = Scene::new();
-    let guard = scene.client.lock("k").ttl(secs(9)).await.unwrap();
-    scene.pass(secs(1)).await;
-    for fate in [Fate::Lost, Fate::Mute] {
-        scene.net.next(Verb::Renew, [fate; 3]);
-        scene.pass(secs(60)).await;
-        assert!(guard.is_held(), "after three times {fate:?}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_outage_that_ends_just_before_the_lease_keeps_it() {
-    let scene = Scene::new();
-    let guard = scene.client.lock("k").ttl(secs(60)).await.unwrap();
-    scene.net.always(Verb::Renew, Fate::Lost);
-    scene.pass(guard.remaining().saturating_sub(ms(1500))).await;
-    scene.net.always(Verb::Renew, Fate::Pass);
-    scene.pass(secs(600)).await;
-    assert!(guard.is_held());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_slow_network_keeps_it_too() {
-    let scene = Scene::new();
-    scene.net.always(Verb::Acquire, Fate::Slow(secs(1)));
-    scene.net.always(Verb::Renew, Fate::Slow(secs(1)));
-    let guard = scene.client.lock("k").ttl(secs(10)).await.unwrap();
-    assert!(guard.remaining() <= secs(8), "a lease is counted from its request: {:?}", guard.remaining());
-    scene.pass(secs(600)).await;
-    assert!(guard.is_held());
-}
-
-#[tokio::test(start_paused = true)]
-async fn after_a_long_wait_a_lock_has_its_full_time_and_the_renewals_count_from_there() {
-    let scene = Scene::new();
-    let first = scene.client.lock("k").ttl(secs(30)).await.unwrap();
-    let second = tokio::spawn(scene.client.lock("k").ttl(secs(30)).acquire());
-    scene.pass(secs(600)).await;
-    let before = scene.now();
-    first.release().await.unwrap();
-    let second = second.await.unwrap().unwrap();
-    scene.pass(ms(100)).await;
-    assert!(second.remaining() > secs(29), "{:?}", second.remaining());
-    let renewals = scene.net.calls(Verb::Renew);
-    scene.pass(secs(10)).await;
-    let next = scene.net.times(Verb::Renew)[renewals];
-    let after = next.since(before);
-    assert!(after > secs(8) && after <= secs(10) + ms(100), "a third of the TTL: {after:?}");
-    assert!(second.is_held());
-}
-
-#[tokio::test(start_paused = true)]
-async fn renewing_often_does_not_add_up() {
-    let scene = Scene::new();
-    let guard = scene.client.lock("k").ttl(secs(5)).await.unwrap();
-    for _ in 0..5 {
-        scene.client.renew("k", guard.holder(), secs(5)).await.unwrap();
-    }
-    let Expiry::In(left) = scene.holding("k").await.unwrap().first().expiry else { panic!("a lease has an end") };
-    assert!(left <= secs(5), "{left:?}");
-}
-
-#[tokio::test(start_paused = true)]
 async fn many_leases_are_renewed_in_few_calls() {
     let scene = Scene::new();
     let mut guards = Vec::new();
@@ -95,18 +31,6 @@ async fn many_leases_are_renewed_in_few_calls() {
     // A batch each 25 ms, and those of the first renewals.
     let (renewals, batches) = (5000 * 6, 60 * 40 + 20);
     assert!(calls < batches, "{renewals} renewals at least, in {calls} calls");
-}
-
-#[tokio::test(start_paused = true)]
-async fn one_lease_in_trouble_does_not_trouble_its_neighbours() {
-    let scene = Scene::new();
-    let good = scene.client.lock("good").ttl(secs(9)).await.unwrap();
-    let bad = scene.client.lock("bad").ttl(secs(9)).await.unwrap();
-    let seen = scene.holding("bad").await.unwrap();
-    scene.neighbour().evict(&seen).await.unwrap();
-    bad.lost().await;
-    scene.pass(secs(100)).await;
-    assert!(good.is_held());
 }
 
 #[tokio::test(start_paused = true)]

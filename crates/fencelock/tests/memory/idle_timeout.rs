@@ -57,35 +57,6 @@ async fn a_lease_that_is_idle_is_given_up_for_a_task_that_cannot_use_it() {
     assert!(scene.now().since(began) < ms(9), "{:?}", scene.now().since(began));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_task_that_gives_up_while_such_a_lease_is_released_leaves_nothing() {
-    let scene = Scene::new();
-    let keeping = keeping(&scene, ms(10));
-    let guard = shared_guard(&scene, &keeping).await;
-    // By now it has a whole lease, of half a minute.
-    scene.pass(secs(1)).await;
-    drop(guard);
-    scene.net.next(Verb::Release, [Fate::Slow(secs(1))]);
-    let other = keeping.lock("k").label("other").try_acquire();
-    assert!(tokio::time::timeout(ms(1), other).await.is_err(), "it waits for the release");
-    scene.pass(secs(5)).await;
-    assert_eq!(scene.holding("k").await, None);
-}
-
-#[tokio::test(start_paused = true)]
-async fn such_a_lease_is_released_even_if_its_release_is_lost() {
-    let scene = Scene::new();
-    let keeping = keeping(&scene, ms(10));
-    let guard = shared_guard(&scene, &keeping).await;
-    // By now it has a whole lease, of half a minute.
-    scene.pass(secs(1)).await;
-    drop(guard);
-    scene.net.next(Verb::Release, [Fate::Lost]);
-    let _ = keeping.lock("k").label("other").try_acquire().await.unwrap();
-    scene.pass(secs(5)).await;
-    assert_eq!(scene.holding("k").await, None);
-}
-
 /// A client that keeps idle leases for long, and leaves keys free for pollers every 10 s.
 fn sticky(scene: &Scene) -> Client {
     scene.another(|settings| settings.idle_timeout(secs(60)).yield_interval(secs(10), ms(20)))
@@ -138,28 +109,6 @@ async fn a_lease_that_is_kept_goes_to_a_client_that_waits() {
     let began = scene.now();
     drop(scene.neighbour().lock("k").await.unwrap());
     assert!(scene.now().since(began) < ms(5), "{:?}", scene.now().since(began));
-}
-
-/// It is in no queue, so it is not announced.
-#[tokio::test(start_paused = true)]
-async fn a_lease_that_is_used_again_and_again_leaves_the_key_to_a_client_that_polls() {
-    let scene = Scene::new();
-    let client = scene.another(|settings| settings.idle_timeout(secs(60)).yield_interval(secs(1), ms(20)));
-    let task = tokio::spawn(async move {
-        loop {
-            let guard = client.lock("k").await.unwrap();
-            tokio::time::sleep(ms(1)).await;
-            guard.release().await.unwrap();
-        }
-    });
-    let (poller, began) = (scene.neighbour(), scene.now());
-    scene.pass(ms(10)).await;
-    while poller.lock("k").try_acquire().await.unwrap().is_none() {
-        assert!(scene.now().since(began) < secs(3), "the key is never free");
-        scene.pass(ms(7)).await;
-    }
-    assert!(scene.now().since(began) >= ms(900), "it is kept");
-    task.abort();
 }
 
 #[tokio::test(start_paused = true)]
@@ -303,4 +252,33 @@ async fn a_reader_does_not_take_the_idle_lease_of_a_writer() {
     let held = scene.holding("k").await.unwrap();
     assert_eq!((held.first().mode, held.first().holder_id()), (reader.mode(), Some(reader.holder())));
     assert!(scene.neighbour().lock("k").shared().try_acquire().await.unwrap().is_some(), "readers share the key");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_gives_up_while_such_a_lease_is_released_leaves_nothing() {
+    let scene = Scene::new();
+    let keeping = keeping(&scene, ms(10));
+    let guard = shared_guard(&scene, &keeping).await;
+    // By now it has a whole lease, of half a minute.
+    scene.pass(secs(1)).await;
+    drop(guard);
+    scene.net.next(Verb::Release, [Fate::Slow(secs(1))]);
+    let other = keeping.lock("k").label("other").try_acquire();
+    assert!(tokio::time::timeout(ms(1), other).await.is_err(), "it waits for the release");
+    scene.pass(secs(5)).await;
+    assert_eq!(scene.holding("k").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn such_a_lease_is_released_even_if_its_release_is_lost() {
+    let scene = Scene::new();
+    let keeping = keeping(&scene, ms(10));
+    let guard = shared_guard(&scene, &keeping).await;
+    // By now it has a whole lease, of half a minute.
+    scene.pass(secs(1)).await;
+    drop(guard);
+    scene.net.next(Verb::Release, [Fate::Lost]);
+    let _ = keeping.lock("k").label("other").try_acquire().await.unwrap();
+    scene.pass(secs(5)).await;
+    assert_eq!(scene.holding("k").await, None);
 }

@@ -21,17 +21,6 @@ fn is_busy_with<T: std::fmt::Debug>(outcome: Result<T, Error>, key: &str, label:
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_task_that_waits_knows_the_holder_that_the_first_one_was_told() {
-    let scene = Scene::new();
-    let _held = scene.neighbour().lock("k").label("payroll").await.unwrap();
-    freeze_after(&scene, [Fate::Pass]);
-    let wait = || tokio::spawn(scene.client.lock("k").wait(secs(2)).acquire());
-    for waiting in [wait(), wait(), wait()] {
-        is_busy_with(waiting.await.unwrap(), "k", "payroll");
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn every_task_that_waits_for_permits_knows_their_holder() {
     let scene = Scene::new();
     let _held = scene.neighbour().semaphore("k", 1).label("payroll").acquire(1).await.unwrap();

@@ -24,45 +24,6 @@ async fn a_backend_that_stops_answering_costs_the_lock_at_the_deadline_to_the_mi
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_backend_that_hangs_costs_the_lock_at_the_deadline_too() {
-    let scene = Scene::new();
-    let guard = scene.client.lock("k").ttl(secs(9)).await.unwrap();
-    scene.net.always(Verb::Renew, Fate::Hang);
-    let deadline = scene.deadline(secs(9));
-    assert_eq!(guard.lost().await, LossReason::Expired);
-    assert!(scene.now() >= deadline && scene.now().since(deadline) <= ms(2));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_renewal_that_succeeds_too_late_revives_nothing() {
-    let scene = Scene::new();
-    let guard = scene.client.lock("k").ttl(secs(9)).await.unwrap();
-    // Sent at 3 s at the latest, answered at 3 + 2 x 4 s, and carried out while the backend still has the key.
-    scene.net.always(Verb::Renew, Fate::Slow(secs(4)));
-    assert_eq!(guard.lost().await, LossReason::Expired);
-    scene.net.always(Verb::Renew, Fate::Pass);
-    for _ in 0..100 {
-        scene.pass(ms(500)).await;
-        assert!(!guard.is_held(), "a loss is final");
-    }
-    assert_eq!(guard.lost().await, LossReason::Expired, "and its reason stays");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_lost_lock_is_not_renewed_any_more() {
-    let scene = Scene::new();
-    let guard = scene.client.lock("k").ttl(secs(3)).await.unwrap();
-    scene.net.always(Verb::Renew, Fate::Lost);
-    guard.lost().await;
-    scene.pass(ms(10)).await;
-    let renewals = scene.net.calls(Verb::Renew);
-    scene.net.always(Verb::Renew, Fate::Pass);
-    scene.pass(secs(60)).await;
-    assert_eq!(scene.net.calls(Verb::Renew), renewals);
-    assert!(scene.holding("k").await.is_none(), "and its key was not made again");
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_eviction_is_reported_immediately_as_a_deletion() {
     let scene = Scene::new();
     let guard = scene.client.lock("k").ttl(secs(30)).await.unwrap();
@@ -181,16 +142,6 @@ async fn waiting_for_the_loss_of_a_released_lock_costs_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loss_that_was_reported_is_not_taken_back_by_the_reason_of_a_later_answer() {
-    let scene = Scene::new();
-    let guard = scene.client.lock("k").ttl(secs(3)).await.unwrap();
-    // The answer "absent" comes when the lease has long ended: it ended by itself, it was not deleted.
-    scene.net.always(Verb::Renew, Fate::Slow(secs(10)));
-    scene.pass(secs(30)).await;
-    assert_eq!(guard.lost().await, LossReason::Expired);
-}
-
-#[tokio::test(start_paused = true)]
 async fn every_task_that_watches_a_hold_is_notified() {
     let scene = Scene::new();
     let guard = scene.client.lock("k").ttl(secs(3)).await.unwrap();
@@ -223,22 +174,6 @@ async fn a_renewal_that_panics_is_repeated() {
     scene.net.next(Verb::Renew, [Fate::Panic]);
     scene.pass(secs(20)).await;
     assert!(guard.is_held() && scene.net.calls(Verb::Renew) > 10);
-}
-
-#[tokio::test(start_paused = true)]
-async fn why_renewals_fail_is_known_until_one_succeeds() {
-    let scene = Scene::new();
-    let guard = scene.client.lock("k").ttl(secs(9)).await.unwrap();
-    assert_eq!(guard.held().renewal_failure(), None);
-    scene.net.always(Verb::Renew, Fate::Denied);
-    scene.pass(secs(5)).await;
-    let failure = guard.held().renewal_failure().unwrap();
-    assert!(failure.cause.to_string().contains("WRONGPASS"), "{failure}");
-    let first = scene.net.times(Verb::Renew)[0];
-    assert_eq!(failure.lasts, scene.now().since(first));
-    scene.net.always(Verb::Renew, Fate::Pass);
-    scene.pass(secs(2)).await;
-    assert_eq!(guard.held().renewal_failure(), None);
 }
 
 #[tokio::test(start_paused = true)]

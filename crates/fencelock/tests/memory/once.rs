@@ -164,3 +164,13 @@ async fn giving_up_at_any_moment_leaves_no_lock_and_no_second_success() {
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_gives_the_window_back_unless_its_start_counts() {
+    let scene = Scene::new();
+    let fails = async |work: OncePerWindow| work.run(async |_| Err::<u32, _>("no paper")).await;
+    assert_eq!(fails(work(&scene.client)).await, Err(OnceError::Body("no paper")));
+    assert!(!is_done(&scene).await);
+    assert_eq!(fails(work(&scene.client).even_if_failed()).await, Err(OnceError::Body("no paper")));
+    assert!(matches!(run(work(&scene.neighbour())).await, Ok(Once::AlreadyDone(_))));
+}

@@ -1,6 +1,6 @@
 //! Tasks of one client that read together share one hold.
 
-use crate::common::{Fate, Scene, Verb, ms, secs};
+use crate::common::{Scene, Verb, ms, secs};
 use fencelock::{Error, Guard, LossReason, Mode, Released};
 use std::sync::{Arc, Mutex};
 
@@ -25,41 +25,6 @@ async fn readers_of_one_client_are_one_holder_with_a_token_for_each() {
         assert_eq!(scene.holding("k").await.is_some(), !guards.is_empty());
     }
     assert_eq!(scene.net.calls(Verb::Release), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn readers_that_wait_are_let_in_together_with_tokens_of_their_own() {
-    let scene = Scene::new();
-    let writer = scene.neighbour().lock("k").await.unwrap();
-    let waiting: Vec<_> = (0..20).map(|_| tokio::spawn(scene.client.lock("k").shared().acquire())).collect();
-    scene.pass(ms(500)).await;
-    assert_eq!(scene.holding("k").await.unwrap().waiters, 1, "one of them claims");
-    assert_eq!(scene.client.waiting("k"), 20);
-    writer.release().await.unwrap();
-    let mut guards = Vec::new();
-    for task in waiting {
-        guards.push(task.await.unwrap().unwrap());
-    }
-    let mut tokens: Vec<_> = guards.iter().map(Guard::fencing_token).collect();
-    tokens.sort();
-    tokens.dedup();
-    assert_eq!((tokens.len(), scene.holding("k").await.unwrap().holders.count()), (20, 1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn each_is_notified_of_the_loss() {
-    let scene = Scene::new();
-    let guards = [0, 1, 2].map(|_| scene.client.lock("k").shared().ttl(secs(9)).acquire());
-    let [a, b, c] = guards;
-    let (a, b, c) = (a.await.unwrap(), b.await.unwrap(), c.await.unwrap());
-    let released = b.held();
-    b.release().await.unwrap();
-    scene.net.always(Verb::Renew, Fate::Lost);
-    assert_eq!(a.lost().await, LossReason::Expired);
-    assert_eq!(c.lost().await, LossReason::Expired);
-    assert!(released.check().is_ok(), "it was released before");
-    assert_eq!(c.release().await.unwrap(), Released::AlreadyLost { why: LossReason::Expired });
-    drop(a);
 }
 
 #[tokio::test(start_paused = true)]
@@ -113,23 +78,6 @@ async fn a_reader_with_settings_of_its_own_has_a_hold_of_its_own() {
     assert!(usual.is_held() && labelled.is_held() && longer.is_held());
     assert_eq!(set.lost().await.reason, LossReason::MaxHold);
     assert!(usual.is_held() && labelled.is_held() && longer.is_held());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_holder_id_that_is_given_away_ends_the_reading_of_the_others_and_stays() {
-    let scene = Scene::new();
-    let lock = || scene.client.lock("k").shared().ttl(secs(9));
-    let (a, b, c) = (lock().await.unwrap(), lock().await.unwrap(), lock().await.unwrap());
-    let holder = b.into_holder();
-    assert!(matches!(a.lost().await, LossReason::TakenBy(_)));
-    assert!(!c.is_held());
-    drop(a);
-    assert!(matches!(c.release().await.unwrap(), Released::AlreadyLost { .. }));
-    scene.pass(secs(2)).await;
-    assert_eq!(scene.net.calls(Verb::Release), 0, "the hold is another process's");
-    let resumed = scene.neighbour().lock("k").shared().ttl(secs(9)).resume(holder).await.unwrap();
-    scene.pass(secs(60)).await;
-    assert!(resumed.is_held());
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,35 +13,6 @@ impl Drop for Witness {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_value_is_returned_unchanged_and_the_lock_is_free() {
-    let scene = Scene::new();
-    let ran = scene.client.lock("k").run(async |held| Ok::<_, ()>(held.fencing_token().get())).await;
-    assert!(ran.unwrap() > 0);
-    assert_eq!(scene.holding("k").await, None);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_error_of_the_body_is_returned_unchanged_and_the_lock_is_free() {
-    let scene = Scene::new();
-    let ran: Result<(), _> = scene.client.lock("k").run(async |_| Err("no paper")).await;
-    assert_eq!(ran, Err(RunError::Body("no paper")));
-    assert_eq!(scene.holding("k").await, None);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_body_is_not_called_without_the_lock() {
-    let scene = Scene::new();
-    let _held = scene.neighbour().lock("k").await.unwrap();
-    let called = Counter::default();
-    let ran = scene.client.lock("k").wait(ms(0)).run(async |_| {
-        called.up();
-        Ok::<_, ()>(())
-    });
-    assert!(ran.await.unwrap_err().is_busy());
-    assert_eq!(called.get(), 0);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_value_made_under_the_lock_is_good_although_the_release_fails() {
     let scene = Scene::new();
     scene.net.always(Verb::Release, Fate::Lost);
@@ -50,22 +21,6 @@ async fn a_value_made_under_the_lock_is_good_although_the_release_fails() {
     scene.net.always(Verb::Release, Fate::Pass);
     scene.pass(secs(30)).await;
     assert_eq!(scene.holding("k").await, None, "it goes on in the background");
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_error_of_the_body_comes_first() {
-    let scene = Scene::new();
-    scene.net.always(Verb::Renew, Fate::Lost);
-    let ran: Result<(), _> = scene
-        .client
-        .lock("k")
-        .ttl(secs(3))
-        .run(async |held| {
-            held.lost().await;
-            Err("no paper")
-        })
-        .await;
-    assert_eq!(ran, Err(RunError::Body("no paper")), "also if the lock was lost");
 }
 
 #[tokio::test(start_paused = true)]
@@ -83,16 +38,6 @@ async fn the_body_is_dropped_when_the_lock_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_ends_with_the_loss_keeps_its_value() {
-    let scene = Scene::new();
-    scene.net.always(Verb::Renew, Fate::Lost);
-    let ran = scene.client.lock("k").ttl(secs(3)).run(async |held| Ok::<_, ()>(held.lost().await)).await;
-    let Err(RunError::LostAfter { value, key, reason }) = ran else { panic!("{ran:?}") };
-    assert_eq!((value, reason), (LossReason::Expired, LossReason::Expired));
-    assert_eq!(key, "k");
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_loss_that_only_the_release_finds_is_reported_with_the_value() {
     let scene = Scene::new();
     let lock = scene.client.lock("k");
@@ -105,16 +50,6 @@ async fn a_loss_that_only_the_release_finds_is_reported_with_the_value() {
     let Err(RunError::LostAfter { value, reason, .. }) = ran.await else { panic!("another has ended the hold") };
     assert!(value, "the loss was not known yet");
     assert_eq!(reason, LossReason::Deleted);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_body_that_hangs_is_ended_by_the_longest_hold() {
-    let scene = Scene::new();
-    let hung = scene.client.lock("k").max_hold(secs(100)).run(async |_| std::future::pending::<Result<(), ()>>().await);
-    let Err(RunError::Lock(Error::Lost { reason, .. })) = hung.await else { panic!("lost") };
-    assert_eq!(reason, LossReason::MaxHold);
-    scene.pass(ms(10)).await;
-    assert_eq!(scene.holding("k").await, None, "and the lock is given back");
 }
 
 #[tokio::test(start_paused = true)]
@@ -140,4 +75,30 @@ async fn giving_the_run_up_drops_the_body_and_gives_the_lock_back() {
     assert_eq!(ended.get(), 1);
     scene.pass(ms(10)).await;
     assert_eq!(scene.holding("k").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_of_the_body_comes_first() {
+    let scene = Scene::new();
+    scene.net.always(Verb::Renew, Fate::Lost);
+    let ran: Result<(), _> = scene
+        .client
+        .lock("k")
+        .ttl(secs(3))
+        .run(async |held| {
+            held.lost().await;
+            Err("no paper")
+        })
+        .await;
+    assert_eq!(ran, Err(RunError::Body("no paper")), "also if the lock was lost");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_ends_with_the_loss_keeps_its_value() {
+    let scene = Scene::new();
+    scene.net.always(Verb::Renew, Fate::Lost);
+    let ran = scene.client.lock("k").ttl(secs(3)).run(async |held| Ok::<_, ()>(held.lost().await)).await;
+    let Err(RunError::LostAfter { value, key, reason }) = ran else { panic!("{ran:?}") };
+    assert_eq!((value, reason), (LossReason::Expired, LossReason::Expired));
+    assert_eq!(key, "k");
 }

@@ -1,7 +1,7 @@
 //! Permits of tasks and clients, and changes of their number.
 
 use crate::common::{Scene, Verb, ms, secs};
-use fencelock::{Error, Mode, Released, RunError, blocking};
+use fencelock::{Error, Mode, Released};
 
 #[tokio::test(start_paused = true)]
 async fn a_semaphore_is_used_again_and_again() {
@@ -63,17 +63,6 @@ async fn clients_that_disagree_on_the_limit_fail_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_with_permits_returns_them() {
-    let scene = Scene::new();
-    let semaphore = scene.client.semaphore("k", 2);
-    let ran = semaphore.run(2, async |held| Ok::<_, Error>(held.is_held())).await;
-    assert!(ran.unwrap());
-    assert_eq!(scene.holding("k").await, None);
-    let ran = semaphore.run(3, async |_| Ok::<_, Error>(())).await;
-    assert!(matches!(ran, Err(RunError::Lock(Error::Config(_)))));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_task_that_waits_is_let_in_when_the_semaphore_grows() {
     let scene = Scene::new();
     let held = scene.client.semaphore("k", 1).acquire(1).await.unwrap();
@@ -127,16 +116,6 @@ async fn what_is_no_semaphore_in_use_is_not_resized_and_the_error_says_why() {
     assert_eq!(scene.holding("k").await.unwrap().first().mode, Mode::permits(1, 3).unwrap());
 }
 
-#[test]
-fn a_blocking_client_resizes() {
-    let client = blocking::Client::connect("memory:resized").unwrap();
-    let held = client.semaphore("k", 1).acquire(1).unwrap();
-    assert_eq!(client.semaphore("k", 2).resize().unwrap().before, 1);
-    let second = client.semaphore("k", 2).try_acquire(1).unwrap();
-    assert!(second.is_some() && client.semaphore("k", 1).acquire(1).unwrap_err().is_mode_conflict());
-    drop((held, second));
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_hold_is_resumed_with_its_own_weight_and_the_limit_of_the_server() {
     let scene = Scene::new();
@@ -153,4 +132,7 @@ async fn a_hold_is_resumed_with_its_own_weight_and_the_limit_of_the_server() {
     resumed.release().await.unwrap();
     scene.pass(secs(1)).await;
     assert_eq!(scene.holding("k").await, None);
+    // The hold is over, and the key is in use in another mode.
+    let _reader = scene.neighbour().lock("k").shared().await.unwrap();
+    assert!(three.resume(2, holder).await.unwrap_err().is_mode_conflict());
 }

@@ -3,7 +3,7 @@
 use crate::cancelling::polled;
 use crate::common::{Counter, Fate, Scene, Verb, eventually, ms, secs};
 use fencelock::backends::{ManualClock, Memory};
-use fencelock::{Client, Drift, Error, HeldAll, LossReason, ReleasedAll, RunError};
+use fencelock::{Client, Drift, Error, LossReason, ReleasedAll, RunError};
 use std::sync::{Arc, Mutex};
 
 /// Ends the hold of a key, as `fencelock break` does.
@@ -239,17 +239,6 @@ async fn the_loss_that_came_first_is_the_one_that_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_value_releases_all_keys() {
-    let scene = Scene::new();
-    let guards = scene.client.lock_all(["a", "b"]).await.unwrap();
-    let held = guards.held();
-    drop(guards);
-    scene.pass(ms(10)).await;
-    are_free(&scene, &["a", "b"]).await;
-    assert!(!held.is_held() && held.check().is_ok(), "released, not lost");
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_unconfirmed_release_names_its_key_and_continues() {
     let scene = Scene::new();
     let guards = scene.client.lock_all(["b", "a"]).await.unwrap();
@@ -259,17 +248,6 @@ async fn an_unconfirmed_release_names_its_key_and_continues() {
     scene.net.always(Verb::Release, Fate::Pass);
     scene.pass(secs(3)).await;
     are_free(&scene, &["a", "b"]).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn guards_are_independent_after_into_guards() {
-    let scene = Scene::new();
-    let guards = scene.client.lock_all(["b", "a"]).await.unwrap();
-    let [b, a] = <[_; 2]>::try_from(guards.into_guards()).unwrap();
-    assert_eq!((b.key().as_str(), a.key().as_str()), ("b", "a"));
-    assert_eq!(HeldAll::from(a.held()).fencing_tokens(), [a.fencing_token()]);
-    b.release().await.unwrap();
-    assert!(a.is_held() && scene.holding("b").await.is_none());
 }
 
 #[tokio::test(start_paused = true)]
@@ -287,23 +265,6 @@ async fn a_body_ends_when_one_of_its_locks_is_lost() {
     }
     eventually("both are free", async || scene.holding("a").await.is_none() && scene.holding("b").await.is_none())
         .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_loss_found_at_the_release_comes_with_the_value_of_the_body() {
-    let scene = Scene::new();
-    let ran = scene
-        .client
-        .lock_all(["a", "b"])
-        .run(async |_held| {
-            evict(&scene, "a").await;
-            Ok::<_, std::io::Error>(7)
-        })
-        .await;
-    match ran {
-        Err(RunError::LostAfter { value, key, .. }) => assert_eq!((value, key.as_str()), (7, "a")),
-        other => panic!("{other:?}"),
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -340,4 +301,19 @@ async fn an_outage_is_reported_and_leaves_nothing() {
     assert!(error.is_unreachable() && error.key().unwrap() == "b" && troubled.get() > 0, "{error}");
     scene.pass(secs(5)).await;
     are_free(&scene, &["a", "b"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_goes_on_in_another_client() {
+    let (scene, keys) = (Scene::new(), ["b", "a"]);
+    let guards = scene.client.lock_all(keys).await.unwrap();
+    let tokens = guards.fencing_tokens();
+    let (holders, other) = (guards.into_holders(), scene.neighbour());
+    let few = other.lock_all(keys).resume(holders[..1].to_vec()).await.unwrap_err();
+    assert!(few.is_config() && few.to_string().contains("one holder for each of the 2 keys"), "{few}");
+    let resumed = other.lock_all(keys).resume(holders.clone()).await.unwrap();
+    assert!(resumed.is_held() && resumed.keys() == keys && resumed.fencing_tokens() == tokens);
+    resumed.release().await.unwrap();
+    assert!(other.lock_all(keys).resume(holders).await.unwrap_err().is_lost());
+    are_free(&scene, &keys).await;
 }

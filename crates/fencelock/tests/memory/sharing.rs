@@ -92,18 +92,6 @@ async fn no_client_waits_longer_than_a_batch_for_the_tasks_of_another_client() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_known_waiters_a_lease_is_released_within_about_a_second() {
-    let scene = Scene::new();
-    let log = Log::default();
-    let held = scene.client.lock("k").await.unwrap();
-    let tasks = line_up(&scene.client, 'a', 50, ms(100), &log).await;
-    held.release().await.unwrap();
-    all(tasks).await;
-    let releases = scene.net.calls(Verb::Release);
-    assert!((4..12).contains(&releases), "{releases} in five seconds");
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_lease_that_was_lost_is_not_passed_on() {
     let scene = Scene::new();
     let guard = shared_guard(&scene, &scene.client).await;
@@ -135,36 +123,6 @@ async fn a_lease_with_less_than_half_of_its_time_is_released_instead() {
     let next = waiting.await.unwrap().unwrap();
     assert_ne!(next.holder(), holder);
     assert!(next.remaining() > secs(25), "{:?}", next.remaining());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_cancelled_waiter_with_a_granted_lease_passes_it_on() {
-    let scene = Scene::new();
-    let guard = shared_guard(&scene, &scene.client).await;
-    let mut waiting: Vec<_> = (0..5).map(|_| Box::pin(scene.client.lock("k").acquire())).collect();
-    for waiter in &mut waiting {
-        assert!(futures_poll(waiter).await.is_none());
-    }
-    let (claims, releases) = (scene.net.calls(Verb::Acquire), scene.net.calls(Verb::Release));
-    guard.release().await.unwrap();
-    // None of them was polled yet. The first three leave one after the other, each with the lease.
-    waiting.drain(..3);
-    let last = waiting.pop().unwrap();
-    let fourth = waiting.pop().unwrap().await.unwrap();
-    assert_eq!((scene.net.calls(Verb::Acquire), scene.net.calls(Verb::Release)), (claims, releases));
-    drop(fourth);
-    drop(last);
-    scene.pass(ms(10)).await;
-    assert_eq!(scene.holding("k").await, None, "the last one gives it back");
-}
-
-/// Polls once.
-async fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
-    tokio::select! {
-        biased;
-        output = future => Some(output),
-        () = std::future::ready(()) => None,
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -248,6 +206,36 @@ async fn a_wait_behind_another_task_is_bounded_and_reported() {
     assert_eq!(holders.first().holder_id(), Some(guard.holder()));
     assert!(waited >= secs(3) && scene.now().since(began) < secs(3) + ms(60), "{waited:?}");
     assert_eq!(*reports.lock().unwrap(), [Some(1); 3], "one here stands before it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_waiter_with_a_granted_lease_passes_it_on() {
+    let scene = Scene::new();
+    let guard = shared_guard(&scene, &scene.client).await;
+    let mut waiting: Vec<_> = (0..5).map(|_| Box::pin(scene.client.lock("k").acquire())).collect();
+    for waiter in &mut waiting {
+        assert!(futures_poll(waiter).await.is_none());
+    }
+    let (claims, releases) = (scene.net.calls(Verb::Acquire), scene.net.calls(Verb::Release));
+    guard.release().await.unwrap();
+    // None of them was polled yet. The first three leave one after the other, each with the lease.
+    waiting.drain(..3);
+    let last = waiting.pop().unwrap();
+    let fourth = waiting.pop().unwrap().await.unwrap();
+    assert_eq!((scene.net.calls(Verb::Acquire), scene.net.calls(Verb::Release)), (claims, releases));
+    drop(fourth);
+    drop(last);
+    scene.pass(ms(10)).await;
+    assert_eq!(scene.holding("k").await, None, "the last one gives it back");
+}
+
+/// Polls once.
+async fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    tokio::select! {
+        biased;
+        output = future => Some(output),
+        () = std::future::ready(()) => None,
+    }
 }
 
 #[tokio::test(start_paused = true)]

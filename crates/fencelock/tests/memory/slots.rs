@@ -32,6 +32,7 @@ async fn a_wait_that_ends_leaves_each_queue_once() {
     for _ in 0..10 {
         let scene = Scene::new();
         let _held = fill(&scene.neighbour(), 3).await;
+        scene.net.always(Verb::Release, Fate::Slow(ms(5)));
         let refused = pool(&scene.client, 3).wait(secs(1)).acquire().await.unwrap_err();
         assert!(refused.is_busy(), "{refused}");
         scene.pass(secs(3)).await;

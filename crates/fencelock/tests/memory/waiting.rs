@@ -1,8 +1,7 @@
 //! Who waits is served in order, within its bounds.
 
-use crate::common::{Counter, Fate, Scene, Verb, ms, secs};
+use crate::common::{Fate, Scene, Verb, ms, secs};
 use crate::log::Log;
-use fencelock::backends::Memory;
 use fencelock::{Client, Error, Expiry, Holders, Lock, Occupant, RunError};
 use futures_util::future::{BoxFuture, FutureExt, TryFutureExt, join_all};
 use std::sync::{Arc, Mutex};
@@ -167,33 +166,6 @@ async fn served(scene: &Scene, clients: &[Client], waiters: usize) -> Vec<usize>
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiters_of_one_client_are_served_in_order() {
-    let scene = Scene::new();
-    let order = served(&scene, std::slice::from_ref(&scene.client), 50).await;
-    assert_eq!(order, (0..50).collect::<Vec<_>>());
-}
-
-#[tokio::test(start_paused = true)]
-async fn waiters_of_two_clients_that_do_not_share_are_served_in_order() {
-    let scene = Scene::new();
-    let clients =
-        [scene.another(|settings| settings.sharing(false)), scene.another(|settings| settings.sharing(false))];
-    let order = served(&scene, &clients, 50).await;
-    assert_eq!(order, (0..50).collect::<Vec<_>>());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_single_attempt_does_not_overtake_the_queue() {
-    let scene = Scene::new();
-    let held = scene.client.lock("k").await.unwrap();
-    let waiting = tokio::spawn(scene.client.lock("k").acquire());
-    scene.pass(ms(5)).await;
-    drop(held);
-    assert!(scene.neighbour().lock("k").try_acquire().await.unwrap().is_none());
-    assert!(waiting.await.unwrap().unwrap().is_held());
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_hand_off_needs_no_request_but_the_release() {
     let scene = Scene::new();
     let held = scene.client.lock("k").await.unwrap();
@@ -206,33 +178,6 @@ async fn a_hand_off_needs_no_request_but_the_release() {
     assert_eq!((scene.net.calls(Verb::Acquire), scene.now()), (claims, before));
     scene.pass(ms(100)).await;
     assert!(guard.remaining() > secs(29), "the first renewal gave it its full time: {:?}", guard.remaining());
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_outage_shorter_than_the_lease_costs_a_waiter_nothing_but_time() {
-    let scene = Scene::new();
-    let held = scene.neighbour().lock("k").await.unwrap();
-    let waiting = tokio::spawn(scene.client.lock("k").ttl(secs(30)).acquire());
-    scene.pass(ms(5)).await;
-    scene.net.always(Verb::Acquire, Fate::Lost);
-    scene.pass(secs(20)).await;
-    assert!(!waiting.is_finished());
-    scene.net.always(Verb::Acquire, Fate::Pass);
-    scene.pass(secs(1)).await;
-    drop(held);
-    assert!(waiting.await.unwrap().unwrap().is_held());
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_outage_as_long_as_the_lease_ends_a_wait() {
-    let scene = Scene::new();
-    scene.net.always(Verb::Acquire, Fate::Lost);
-    let before = scene.now();
-    let Err(Error::Unreachable { waited, attempts, .. }) = scene.client.lock("k").ttl(secs(10)).await else {
-        panic!("unreachable")
-    };
-    assert!(waited >= secs(10) && scene.now().since(before) < secs(11), "{waited:?}");
-    assert!(attempts > 20, "{attempts}");
 }
 
 /// Each way to wait for a lock, with a TTL of 10 s.
@@ -321,18 +266,6 @@ async fn a_thousand_waiters_cost_a_handful_of_requests_each() {
     assert!(polls < waiters * 5, "{polls}");
 }
 
-#[tokio::test]
-async fn threads_and_tasks_share_a_named_memory() {
-    let (a, b) = (Client::connect("memory:shared").await.unwrap(), Client::connect("memory:shared").await.unwrap());
-    let _held = a.lock("k").await.unwrap();
-    assert!(b.lock("k").try_acquire().await.unwrap().is_none());
-    let inside = Counter::default();
-    let memory: Arc<Memory> = Memory::named("shared");
-    let c = Client::builder().backend(memory).unwrap();
-    assert!(c.lock("k").try_acquire().await.unwrap().is_none());
-    assert_eq!(inside.get(), 0);
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_wait_is_over_in_time_though_an_answer_is_under_way() {
     let scene = Scene::new();
@@ -344,19 +277,6 @@ async fn a_wait_is_over_in_time_though_an_answer_is_under_way() {
     assert!(scene.now().since(before) < secs(2) + ms(60), "{:?}", scene.now().since(before));
     scene.pass(secs(5)).await;
     assert_eq!(scene.holding("k").await.unwrap().waiters, 0, "no position in the queue is left");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_wait_without_any_answer_is_over_in_time_and_says_so() {
-    let scene = Scene::new();
-    scene.net.always(Verb::Acquire, Fate::HangAfter);
-    let before = scene.now();
-    let outcome = scene.client.lock("k").wait(secs(2)).await;
-    assert!(matches!(outcome, Err(Error::Unreachable { .. })), "{outcome:?}");
-    assert!(scene.now().since(before) < secs(2) + ms(60), "{:?}", scene.now().since(before));
-    scene.net.always(Verb::Acquire, Fate::Pass);
-    scene.pass(secs(5)).await;
-    assert!(scene.holding("k").await.is_none(), "what was granted meanwhile is given back");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,26 +1,10 @@
 //! What is wrong from the start is said at once, by its name.
 
-use crate::common::{eventually, ms, secs};
+use crate::common::{eventually, secs};
 use crate::support::{client, command, in_line, server, server_with, waiting};
 use fencelock::{Client, Error, Fault};
 use fencelock_testkit::{Proxy, RedisServer};
 use std::time::Duration;
-
-#[tokio::test]
-async fn urls_that_cannot_be_used_are_configuration_errors() {
-    for url in ["", "localhost", "http://h", "redis://h:99999", "redis://h?no=such", "redis://h?timeout=0"] {
-        let error = Client::connect(url).await.unwrap_err();
-        assert!(matches!(error, Error::Config(_)), "{url:?}: {error:?}");
-    }
-}
-
-#[tokio::test]
-async fn an_empty_url_is_no_backend_and_says_so() {
-    for url in ["", " ", "\n"] {
-        let error = Client::connect(url).await.unwrap_err();
-        assert!(matches!(error, Error::Config(_)) && error.to_string().contains("is empty"), "{url:?}: {error}");
-    }
-}
 
 #[tokio::test]
 async fn a_closed_port_is_unreachable_at_once() {
@@ -88,16 +72,6 @@ async fn a_password_that_is_changed_ends_a_wait_at_the_next_connection() {
 }
 
 #[tokio::test]
-async fn a_ttl_out_of_bounds_is_a_configuration_error() {
-    let Some(server) = server() else { return };
-    let client = client(&server.url()).await;
-    for ttl in [Duration::ZERO, ms(1), secs(400 * 86_400)] {
-        assert!(matches!(client.lock("k").ttl(ttl).await, Err(Error::Config(_))), "{ttl:?}");
-    }
-    assert!(client.lock("k").ttl(secs(86_400)).await.is_ok());
-}
-
-#[tokio::test]
 async fn tls_with_its_own_authority_works() {
     let Some(server) = server_with(RedisServer::options().tls()) else { return };
     let ca = server.tls_files().ca.display().to_string();
@@ -109,22 +83,6 @@ async fn tls_with_its_own_authority_works() {
         assert!(second.await.unwrap().is_held());
         eventually("free", async || client.inspect("k").await.unwrap().is_none()).await;
     }
-}
-
-#[tokio::test]
-async fn a_url_without_tls_for_a_port_that_uses_it_names_the_scheme() {
-    let Some(server) = server_with(RedisServer::options().tls()) else { return };
-    let error = Client::connect(&server.tls_url().replace("rediss:", "redis:")).await.unwrap_err().to_string();
-    assert!(error.contains("this port uses TLS: use rediss://"), "{error}");
-}
-
-#[tokio::test]
-async fn tls_whose_authority_is_unknown_is_refused() {
-    let Some(server) = server_with(RedisServer::options().tls()) else { return };
-    let error = Client::connect(&server.tls_url()).await.unwrap_err();
-    assert!(matches!(error, Error::Config(_)), "{error:?}");
-    let missing = Client::connect(&format!("{}?ca=/no/such/file", server.tls_url())).await.unwrap_err();
-    assert!(matches!(missing, Error::Config(_)), "{missing:?}");
 }
 
 #[tokio::test]

@@ -8,18 +8,12 @@ mod common;
 const SHARING: bool = false;
 
 mod acks;
-mod blocking;
 mod capabilities;
-mod child;
-mod cluster;
 mod config;
 mod foreign;
 mod line;
-mod lost_replies;
 mod outages;
-mod processes;
 mod protocols;
-mod quorum;
 mod refusals;
 mod sharing;
 mod support;

@@ -9,27 +9,6 @@ use fencelock_testkit::{Proxy, RedisServer, Then};
 use std::time::Duration;
 
 #[tokio::test]
-async fn a_lease_on_a_stopped_server_is_lost_before_the_server_grants_it_again() {
-    let Some(server) = server() else { return };
-    let mine = client(&format!("{}?timeout=1000", server.url())).await;
-    let guard = mine.lock("k").ttl(secs(2)).await.unwrap();
-    let left = guard.remaining();
-    server.freeze();
-    let lost = tokio::time::timeout(left + secs(5), guard.lost()).await.expect("its own clock detects the loss");
-    assert_eq!(lost, LossReason::Expired);
-    assert!(!guard.is_held());
-    server.thaw();
-    let other = client(&server.url()).await;
-    let next = other.lock("k").await.unwrap();
-    for _ in 0..50 {
-        tokio::time::sleep(ms(10)).await;
-        assert!(!guard.is_held(), "nothing that was on its way revives it");
-    }
-    assert!(next.is_held());
-    assert!(text(&server, &["GET", "k"]).unwrap().starts_with(&next.holder().to_string()));
-}
-
-#[tokio::test]
 async fn a_frozen_server_answers_a_hundred_callers_together() {
     let Some(server) = server() else { return };
     let client = client(&format!("{}?timeout=1000", server.url())).await;
@@ -46,33 +25,6 @@ async fn a_frozen_server_answers_a_hundred_callers_together() {
     server.thaw();
     // Their claims are executed now, and the locks are released.
     eventually("nothing is held", async || (0..100).all(|i| is_free(&server, &format!("k{i}")))).await;
-}
-
-#[tokio::test]
-async fn a_wait_for_a_slot_ends_in_time_while_the_server_is_frozen() {
-    let Some(server) = server() else { return };
-    // Each slot is tried once before the claim waits, and each try could take this long.
-    let client = client(&format!("{}?timeout=30000", server.url())).await;
-    client.lock("k").await.unwrap().release().await.unwrap();
-    server.freeze();
-    let slot = client.slots("pool", 3).wait(ms(100)).acquire();
-    let refused = tokio::time::timeout(secs(20), slot).await.expect("not after three timeouts").unwrap_err();
-    assert!(matches!(refused, Error::Unreachable { attempts: 1, .. }), "{refused:?}");
-    server.thaw();
-}
-
-#[tokio::test]
-async fn a_queue_is_left_in_time_while_the_server_is_frozen() {
-    let Some(server) = server() else { return };
-    let (holder, waiter) = (client(&server.url()).await, client(&format!("{}?timeout=60000", server.url())).await);
-    let _held = holder.lock("k").await.unwrap();
-    let next = tokio::spawn(waiter.lock("k").wait(secs(2)).acquire());
-    eventually("in line", async || in_line(&server, "k") == 1).await;
-    server.freeze();
-    let refused = tokio::time::timeout(secs(30), next).await.expect("not after a minute").unwrap().unwrap_err();
-    assert!(refused.is_busy(), "{refused:?}");
-    server.thaw();
-    eventually("it has left the queue", async || in_line(&server, "k") == 0).await;
 }
 
 #[tokio::test]
@@ -132,22 +84,6 @@ async fn a_cut_in_the_middle_of_a_wait_costs_at_most_the_time_of_the_cut() {
 }
 
 #[tokio::test]
-async fn an_outage_shorter_than_the_lease_costs_nothing() {
-    let Some(server) = server() else { return };
-    let proxy = Proxy::to(server.port()).unwrap();
-    let client = client(&format!("{}?timeout=1000", proxy.url())).await;
-    let guard = client.lock("k").ttl(secs(15)).await.unwrap();
-    for fault in [Proxy::cut, Proxy::black_hole, Proxy::hold] {
-        fault(&proxy);
-        // A renewal is due after 5 s.
-        tokio::time::sleep(ms(5400)).await;
-        proxy.forward();
-        assert!(guard.is_held());
-        renewed(&guard).await;
-    }
-}
-
-#[tokio::test]
 async fn connections_without_replies_cost_no_lock_while_new_ones_pass() {
     let Some(server) = server() else { return };
     for (ttl, query) in [(6000, ""), (3000, ""), (1000, ""), (1000, "?protocol=resp2"), (3000, "?timeout=5000")] {
@@ -171,34 +107,6 @@ async fn outlives_its_connection(server: &RedisServer, ttl: Duration, query: &st
     let held = guard.is_held();
     let _ = guard.release().await;
     held
-}
-
-#[tokio::test]
-async fn a_lost_renewal_leaves_enough_of_the_lease_to_end_the_work_in_time() {
-    let Some(server) = server() else { return };
-    for ttl in [secs(6), secs(3)] {
-        let mut least = Vec::new();
-        // With less time left, work that needs a third of the TTL to end would have been stopped. A machine may stop meanwhile.
-        while least.iter().all(|left| *left <= ttl / 3) {
-            assert!(least.len() < 6, "{least:?} of {ttl:?}");
-            least.push(least_time_left_around_a_lost_renewal(&server, ttl).await);
-        }
-    }
-}
-
-async fn least_time_left_around_a_lost_renewal(server: &RedisServer, ttl: Duration) -> Duration {
-    let proxy = Proxy::to(server.port()).unwrap();
-    let client = client(&format!("{}?timeout=1000", proxy.url())).await;
-    let guard = client.lock("k").ttl(ttl).await.unwrap();
-    renewed(&guard).await;
-    proxy.black_hole_open();
-    let mut least = guard.remaining();
-    while guard.remaining() <= least {
-        least = guard.remaining();
-        tokio::time::sleep(ms(5)).await;
-    }
-    let _ = guard.release().await;
-    least
 }
 
 #[tokio::test]

@@ -1,7 +1,6 @@
 //! Servers, and direct access to them.
 
-use crate::common::{ms, secs};
-use fencelock::{Client, Error, Guard, Lock};
+use fencelock::{Client, Guard, Lock};
 use fencelock_testkit::{RedisOptions, RedisServer, Reply, ServerVersion, start_or_skip};
 use tokio::task::JoinHandle;
 
@@ -41,18 +40,6 @@ pub(crate) async fn client(url: &str) -> Client {
 pub(crate) async fn renewed(guard: &Guard) {
     let before = std::cell::Cell::new(guard.remaining());
     crate::common::eventually("renewed", async || before.replace(guard.remaining()) < guard.remaining()).await;
-}
-
-/// The error of a wait for a key that is busy. A wait that is too short for a reply is repeated: it does not name a holder.
-pub(crate) async fn busy(lock: Lock) -> Error {
-    for wait in [ms(60), ms(500), secs(20)] {
-        match lock.clone().wait(wait).acquire().await {
-            Err(Error::Unreachable { .. }) => {}
-            Err(error) => return error,
-            Ok(guard) => panic!("free: {guard:?}"),
-        }
-    }
-    panic!("no reply");
 }
 
 /// What the server says to a command that it must carry out.

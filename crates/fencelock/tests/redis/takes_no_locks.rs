@@ -3,7 +3,7 @@
 use crate::common::{eventually, ms, secs};
 use crate::support::{calls, client, command, server, server_with, text};
 use fencelock::{Client, Error, Fault};
-use fencelock_testkit::{RedisOptions, RedisServer, Reply};
+use fencelock_testkit::{RedisServer, Reply};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use tokio::time::Instant;
@@ -49,29 +49,6 @@ async fn waiters_for_a_replica_back_off() {
     // A master that does not exist: the data stay, and writes are refused.
     let follow = |host, port| drop(command(&server, &["REPLICAOF", host, port]));
     forty_wait(&server, Fault::ReadOnly, async || follow("127.0.0.1", "1"), || follow("NO", "ONE")).await;
-}
-
-#[tokio::test]
-async fn waiters_for_a_server_that_lacks_its_replicas_back_off() {
-    let Some(server) = server() else { return };
-    let replicas = |count| drop(command(&server, &["CONFIG", "SET", "min-replicas-to-write", count]));
-    forty_wait(&server, Fault::Full, async || replicas("1"), || replicas("0")).await;
-}
-
-#[tokio::test]
-async fn waiters_for_a_server_that_cannot_save_back_off() {
-    let Some(server) = server_with(RedisOptions::default().args(["--save", "3600", "1"])) else {
-        return;
-    };
-    let Reply::Array(dir) = command(&server, &["CONFIG", "GET", "dir"]) else { panic!("a directory") };
-    let dir = dir[1].text().unwrap().to_owned();
-    let refuse = async || {
-        std::fs::remove_dir_all(&dir).unwrap();
-        command(&server, &["BGSAVE"]);
-        let refused = || matches!(server.command(&["SET", "x", "1"]), Reply::Error(why) if why.starts_with("MISCONF"));
-        eventually("the save has failed", async || refused()).await;
-    };
-    forty_wait(&server, Fault::Full, refuse, || drop(command(&server, &["CONFIG", "SET", "save", ""]))).await;
 }
 
 /// What connecting and taking a lock say at once, and never again.
@@ -219,18 +196,6 @@ async fn an_outage_is_not_taken_for_another_protocol() {
     server.kill();
     for url in [url, tls] {
         assert!(matches!(Client::connect(&url).await, Err(Error::Unreachable { .. })));
-    }
-}
-
-#[tokio::test]
-async fn a_url_that_cannot_be_read_is_refused_with_the_reason() {
-    for (url, reason) in [
-        ("redis://h:99999", "invalid port number"),
-        ("redis://u:pa#ss@h", "write @ : / # ? as %40"),
-        ("redis://:s3cret@", "empty host"),
-    ] {
-        let error = refused_for_good(url).await;
-        assert!(error.contains(reason) && !error.contains("s3cret") && !error.contains("pa#ss"), "{error}");
     }
 }
 

@@ -4,24 +4,6 @@ use crate::common::{eventually, ms, secs};
 use crate::support::{calls, client, command, in_line, is_free, keys, number, renewed, server, text, waiting};
 
 #[tokio::test]
-async fn a_held_lock_is_a_string_of_proof_and_owner_with_a_ttl() {
-    let Some(server) = server() else { return };
-    let client = client(&server.url()).await;
-    let guard = client.lock("sku:1").label("checkout").ttl(secs(20)).await.unwrap();
-    let value = text(&server, &["GET", "sku:1"]).unwrap();
-    let (proof, owner) = value.split_once(' ').unwrap();
-    assert_eq!(proof, guard.holder().to_string());
-    assert!(proof.len() == 32 && proof.bytes().all(|b| b.is_ascii_hexdigit()));
-    assert!(owner.ends_with(&format!(":{} checkout", std::process::id())), "{owner}");
-    let left = number(&server, &["PTTL", "sku:1"]);
-    assert!((10_000..=20_000).contains(&left), "{left}");
-    let fence = text(&server, &["GET", "fencelock:{sku:1}:fence"]).unwrap();
-    assert_eq!(fence, guard.fencing_token().to_string());
-    guard.release().await.unwrap();
-    assert!(is_free(&server, "sku:1"));
-}
-
-#[tokio::test]
 async fn an_uncontended_lock_costs_two_scripts_and_nothing_else() {
     let Some(server) = server() else { return };
     for sharing in [true, false] {
@@ -99,23 +81,6 @@ async fn nothing_without_an_end_is_ever_left() {
     eventually("free", async || is_free(&server, "k")).await;
     assert_eq!(keys(&server), ["fencelock:{k}:fence"], "only the number");
     assert!(number(&server, &["PTTL", "fencelock:{k}:fence"]) > 0, "for a day");
-}
-
-#[tokio::test]
-async fn tokens_grow_over_clients_and_over_a_server_that_forgot() {
-    let Some(mut server) = server() else { return };
-    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
-    let mut last = 0;
-    for i in 0..20 {
-        let client = if i % 2 == 0 { &a } else { &b };
-        if i == 10 {
-            server.restart_empty().unwrap();
-        }
-        let guard = client.lock("k").await.unwrap();
-        assert!(guard.fencing_token().get() > last, "{i}");
-        last = guard.fencing_token().get();
-        guard.release().await.unwrap();
-    }
 }
 
 #[tokio::test]
