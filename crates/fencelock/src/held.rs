@@ -103,6 +103,7 @@ impl Held {
                 Err(End::Released) => return None,
             };
             tokio::select! {
+                biased;
                 () = ended => {}
                 () = sleep(left.min(LONGEST_SLEEP)) => {}
             }

@@ -167,10 +167,11 @@ impl fmt::Debug for KeyCell {
     }
 }
 
-/// By address: each key has one cell.
+/// By key, so that a simulation has the same order in every run.
 impl Ord for KeyCell {
     fn cmp(&self, other: &Self) -> Order {
-        std::ptr::from_ref(self).cmp(&std::ptr::from_ref(other))
+        let place = std::ptr::from_ref::<Self>;
+        (&self.key, self.mode, place(self)).cmp(&(&other.key, other.mode, place(other)))
     }
 }
 

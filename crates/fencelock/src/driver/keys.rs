@@ -17,7 +17,9 @@ impl Keys {
     }
 
     pub(super) fn all(&self) -> Vec<Arc<KeyCell>> {
-        self.cells().all().cloned().collect()
+        let mut all: Vec<_> = self.cells().all().cloned().collect();
+        all.sort_unstable();
+        all
     }
 
     /// All cells of a key. Most have one, for which nothing is allocated.
