@@ -4,7 +4,7 @@ use std::fmt;
 /// The mode of a claim.
 ///
 /// [`Capabilities::modes`](crate::Capabilities::modes) lists the modes of a backend. A client sends no claim in another mode.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Mode {
     /// One holder. Every backend supports this mode.

@@ -270,6 +270,7 @@ impl Observer {
                 return Some(());
             }
             tokio::select! {
+                biased;
                 () = sleep_until(self.due.min(now + LONGEST_SLEEP)) => {}
                 () = self.hints.notify.notified() => self.due = self.due.min(self.inspected + SPACING),
             }

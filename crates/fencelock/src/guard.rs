@@ -395,6 +395,7 @@ impl Held {
                 Err(End::Released) => return None,
             };
             tokio::select! {
+                biased;
                 () = ended => {}
                 () = sleep(left.min(LONGEST_SLEEP)) => {}
             }

@@ -135,6 +135,7 @@ impl ReaperTask {
                 sent.push(self.send(number, release));
             }
             tokio::select! {
+                biased;
                 Some((number, outcome)) = sent.next() => self.answered(number, outcome),
                 () = client.reaper.wake.notified() => {}
                 () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => {}

@@ -242,6 +242,7 @@ impl Attempt<'_> {
         let (mut later, mut larger_set) = (pin!(self.later_passes()), pin!(larger_set));
         loop {
             tokio::select! {
+                biased;
                 // Without a claim that waits, none is repeated until it is answered.
                 claimed = claims.next() => match claimed? {
                     (slot, Ok(guard)) => return Some((slot, guard)),

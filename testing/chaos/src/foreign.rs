@@ -67,7 +67,7 @@ impl Work {
             let value = format!("foreign-{:016x}", self.rng.u64(..));
             let (invoke_us, took) = (now(), self.take(&key, &value));
             let mut line = HistoryLine::new(NAME, &key, Op::Acquire, invoke_us, now()).hold(&value, None);
-            line.valid_until_us = Some(invoke_us + assumed_lease(micros(self.ttl)));
+            line.valid_until_us = Some(invoke_us + micros(assumed_lease(self.ttl)));
             line.ttl_us = Some(micros(self.ttl));
             if took {
                 self.recorder.note(&line);

@@ -67,7 +67,7 @@ struct OfCluster {
 /// Commands without servers.
 #[derive(Debug, Subcommand)]
 enum Instead {
-    /// Simulate the core of the library instead
+    /// Simulate processes, nodes and a network instead
     Simulate(sim::Arguments),
 }
 

@@ -6,8 +6,18 @@ use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
+
+/// The lines of a history in memory.
+pub(crate) type Lines = Arc<Mutex<Vec<HistoryLine>>>;
+
+#[derive(Debug)]
+enum Destination {
+    /// Line by line, so that a killed process loses only its current line.
+    File(Mutex<File>),
+    Memory(Lines),
+}
 
 /// The clock of histories, which all processes of the machine share.
 pub(crate) fn now() -> u64 {
@@ -19,16 +29,18 @@ pub(crate) fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// How long a holder may assume that it holds a lock with this TTL, in microseconds.
-pub(crate) fn assumed_lease(ttl_us: u64) -> u64 {
-    let ttl = Duration::from_micros(ttl_us);
-    micros(ttl.saturating_sub(Drift::default().of(ttl)))
+/// How long a holder may assume that it holds a lock with this TTL.
+pub(crate) fn assumed_lease(ttl: Duration) -> Duration {
+    ttl.saturating_sub(Drift::default().of(ttl))
 }
 
-/// Writes the events of one process line by line, so that a killed process loses only its current line.
+/// Records the events of one process.
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    file: Mutex<File>,
+    to: Destination,
+    clock: Arc<dyn Clock>,
+    /// How much faster the clock of its leases runs than that of the history, in parts per million.
+    ppm: i64,
     seen: Mutex<HashSet<String>>,
     /// The last holder of each key.
     holders: Mutex<HashMap<String, String>>,
@@ -38,12 +50,27 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     pub(crate) fn new(path: &Path) -> Result<Self, Failure> {
-        Ok(Self {
-            file: Mutex::new(File::create(path)?),
-            seen: Mutex::default(),
-            holders: Mutex::default(),
-            present: Mutex::default(),
-        })
+        Ok(Self::of(Destination::File(Mutex::new(File::create(path)?)), Arc::new(BootClock), 0))
+    }
+
+    /// Of a simulated process.
+    pub(crate) fn simulated(lines: &Lines, clock: &Arc<dyn Clock>, ppm: i64) -> Arc<Self> {
+        Arc::new(Self::of(Destination::Memory(Arc::clone(lines)), Arc::clone(clock), ppm))
+    }
+
+    fn of(to: Destination, clock: Arc<dyn Clock>, ppm: i64) -> Self {
+        Self { to, clock, ppm, seen: Mutex::default(), holders: Mutex::default(), present: Mutex::default() }
+    }
+
+    /// The time of the history.
+    pub(crate) fn now(&self) -> u64 {
+        self.clock.now().as_micros()
+    }
+
+    /// How long a lease of the process lasts, by the clock of the history.
+    pub(crate) fn lasts(&self, lease: Duration) -> u64 {
+        let lease = micros(lease);
+        lease.saturating_sub_signed(i64::try_from(lease).unwrap_or(0) / 1000 * self.ppm / 1000)
     }
 
     pub(crate) fn note(&self, line: &HistoryLine) {
@@ -52,12 +79,18 @@ impl Recorder {
 
     /// Writes lines about one event.
     pub(crate) fn note_all(&self, lines: &[HistoryLine]) {
+        let file = match &self.to {
+            Destination::File(file) => file,
+            Destination::Memory(kept) => {
+                return kept.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(lines);
+            }
+        };
         let mut text = Vec::new();
         for line in lines {
             text.extend(serde_json::to_vec(line).unwrap_or_default());
             text.push(b'\n');
         }
-        let written = self.file.lock().unwrap_or_else(PoisonError::into_inner).write_all(&text);
+        let written = file.lock().unwrap_or_else(PoisonError::into_inner).write_all(&text);
         if let Err(error) = written {
             // An incomplete history proves nothing, and the run detects a worker that exits.
             eprintln!("cannot write the history: {error}");
@@ -96,36 +129,36 @@ impl Recorder {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).contains(what)
     }
 
+    /// Records a report that work is done.
+    pub(crate) fn note_done(&self, client: &str, invoke_us: u64, done: &WindowDone) {
+        let mut line = HistoryLine::new(client, done.key().as_str(), Op::Done, invoke_us, self.now());
+        line.fence = Some(done.fencing_token().get());
+        line.window_us = done.next_window().duration_since(SystemTime::UNIX_EPOCH).ok().map(micros);
+        self.note(&line);
+    }
+
+    /// Records what an observer of an election has observed since `invoke_us`; `None` if it ended before the next report.
+    pub(crate) fn note_observation(&self, client: &str, key: &str, invoke_us: u64, notified: Option<&Observation>) {
+        let mut line = HistoryLine::new(client, key, Op::Observe, invoke_us, self.now());
+        match notified {
+            Some(Observation::Leader(leader)) => {
+                line.fence = leader.term.map(FencingToken::get);
+                line.value.clone_from(&leader.value);
+            }
+            Some(Observation::Unreachable(cause)) => line = line.result(Outcome::Fail).what(cause.to_string()),
+            Some(_) => line = line.result(Outcome::Fail).what("no leader"),
+            None => line = line.result(Outcome::Info),
+        }
+        self.note(&line);
+    }
+
     /// Records the first occurrence of an expected event.
     pub(crate) fn seen(&self, what: &str) {
         let is_new = self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(what.to_owned());
         if is_new {
-            let at = now();
+            let at = self.now();
             self.note(&HistoryLine::new("", "", Op::Seen, at, at).what(what));
         }
-    }
-}
-
-/// The line about a report that work is done.
-pub(crate) fn done_line(client: &str, invoke_us: u64, done: &WindowDone) -> HistoryLine {
-    let mut line = HistoryLine::new(client, done.key().as_str(), Op::Done, invoke_us, now());
-    line.fence = Some(done.fencing_token().get());
-    line.window_us = done.next_window().duration_since(SystemTime::UNIX_EPOCH).ok().map(micros);
-    line
-}
-
-/// The line about what an observer of an election has observed since `invoke_us`; `None` if it ended before the next report.
-pub(crate) fn observation_line(client: &str, key: &str, invoke_us: u64, notified: Option<&Observation>) -> HistoryLine {
-    let mut line = HistoryLine::new(client, key, Op::Observe, invoke_us, now());
-    match notified {
-        Some(Observation::Leader(leader)) => {
-            line.fence = leader.term.map(FencingToken::get);
-            line.value.clone_from(&leader.value);
-            line
-        }
-        Some(Observation::Unreachable(cause)) => line.result(Outcome::Fail).what(cause.to_string()),
-        Some(_) => line.result(Outcome::Fail).what("no leader"),
-        None => line.result(Outcome::Info),
     }
 }
 

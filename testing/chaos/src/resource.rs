@@ -1,6 +1,8 @@
 //! The protected resource: a process that accepts writes with a fencing token, and checks only the token.
 
 use crate::Failure;
+use crate::rng_ext::RngExt as _;
+use fastrand::Rng;
 use fencelock::{FenceGate, FencingToken};
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -28,7 +30,7 @@ pub(crate) enum Written {
 }
 
 #[derive(Debug, Default)]
-struct Store {
+pub(crate) struct Store {
     gates: HashMap<String, FenceGate>,
     writes: u64,
 }
@@ -87,15 +89,17 @@ fn serve_one(stream: &TcpStream, store: &Mutex<Store>) -> Result<(), Failure> {
 
 /// The connection of a writer.
 #[derive(Debug)]
-pub(crate) struct Writer {
-    stream: tokio::io::BufReader<tokio::net::TcpStream>,
+pub(crate) enum Writer {
+    Connected(tokio::io::BufReader<tokio::net::TcpStream>),
+    /// In a simulated world: some accesses arrive late.
+    Simulated(Arc<Mutex<Store>>, Rng),
 }
 
 impl Writer {
     pub(crate) async fn connect(port: u16) -> Result<Self, Failure> {
         let stream = tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream: tokio::io::BufReader::new(stream) })
+        Ok(Self::Connected(tokio::io::BufReader::new(stream)))
     }
 
     pub(crate) async fn write(&mut self, key: &str, token: FencingToken) -> Result<Written, Failure> {
@@ -108,10 +112,19 @@ impl Writer {
         access: AccessKind,
         token: FencingToken,
     ) -> Result<Written, Failure> {
+        let stream = match self {
+            Self::Connected(stream) => stream,
+            Self::Simulated(store, rng) => {
+                tokio::time::sleep(if rng.chance(15_000) { rng.millis(20, 400) } else { rng.millis(0, 3) }).await;
+                let written = store.lock().unwrap_or_else(PoisonError::into_inner).access(key, access, token);
+                tokio::time::sleep(rng.millis(0, 3)).await;
+                return Ok(written);
+            }
+        };
         let verb = if access == AccessKind::Read { "read" } else { "write" };
-        self.stream.write_all(format!("{verb} {token} {key}\n").as_bytes()).await?;
+        stream.write_all(format!("{verb} {token} {key}\n").as_bytes()).await?;
         let mut line = String::new();
-        self.stream.read_line(&mut line).await?;
+        stream.read_line(&mut line).await?;
         match line.trim_end().split_once(' ') {
             Some(("taken", seq)) => Ok(Written::Taken(seq.parse()?)),
             Some(("refused", greatest)) => Ok(Written::Refused(greatest.parse()?)),

@@ -169,10 +169,11 @@ impl fmt::Debug for KeyCell {
     }
 }
 
-/// By address: each key has one cell.
+/// By key, so that a simulation has the same order in every run.
 impl Ord for KeyCell {
     fn cmp(&self, other: &Self) -> Order {
-        std::ptr::from_ref(self).cmp(&std::ptr::from_ref(other))
+        let place = std::ptr::from_ref::<Self>;
+        (&self.key, self.mode, place(self)).cmp(&(&other.key, other.mode, place(other)))
     }
 }
 
@@ -250,7 +251,9 @@ impl Keys {
     }
 
     pub(super) fn all(&self) -> Vec<Arc<KeyCell>> {
-        self.cells().all().cloned().collect()
+        let mut all: Vec<_> = self.cells().all().cloned().collect();
+        all.sort_unstable();
+        all
     }
 
     /// All cells of a key. Most have one, for which nothing is allocated.

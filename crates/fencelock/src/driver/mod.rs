@@ -314,6 +314,7 @@ impl Driver {
                 }
                 let sleep = driver.timers.table().sleep(driver.clock.now());
                 tokio::select! {
+                    biased;
                     () = driver.timers.changed.notified() => {}
                     () = tokio::time::sleep(sleep) => {}
                 }

@@ -1,17 +1,16 @@
 //! A network between the client and locks in memory on which nothing moves until the explorer moves it.
 
 use crate::scenarios::Mutant;
+use crate::user::TTL;
 use fencelock::backends::{Memory, TokioClock};
 use fencelock::{Backend, Capabilities, Clock, Drift, Fault, HolderId, Holding, Key, Moment, Unknown};
-use fencelock_core::{
-    Acquire, BoxFuture, Claim, Event, FencingToken, Listener, Release, Renew, Renewal, Reply as BackendReply, Request,
-};
+use fencelock_core::{Acquire, BoxFuture, ClaimReply, Event, FencingToken, Listener, Release, Renew, Reply, Request};
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
 /// What lies on the network.
@@ -61,18 +60,19 @@ struct Packet {
     load: Load,
 }
 
-#[derive(Debug)]
 enum Load {
-    Claim(Claim, Reply<Result<Acquire, Unknown>>),
-    Renewal(Vec<Renewal>, Reply<Vec<Result<Renew, Unknown>>>),
-    Release(Key, HolderId, Reply<Result<Release, Unknown>>),
-    ClaimAnswer(Claim, Moment, Result<Acquire, Unknown>, Reply<Result<Acquire, Unknown>>),
-    RenewalAnswer(Vec<Renewal>, Moment, Vec<Result<Renew, Unknown>>, Reply<Vec<Result<Renew, Unknown>>>),
-    ReleaseAnswer(Result<Release, Unknown>, Reply<Result<Release, Unknown>>),
+    /// A request of these holders, which is carried out when it is polled.
+    Request(BoxFuture<'static, Reply>, Vec<HolderId>, oneshot::Sender<Reply>),
+    /// The answer to a request that was sent at this moment.
+    Answer(Reply, Moment, Vec<HolderId>, oneshot::Sender<Reply>),
     Message(Event),
 }
 
-type Reply<T> = oneshot::Sender<T>;
+impl fmt::Debug for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("load")
+    }
+}
 
 impl Network {
     pub(crate) fn new(mutant: Option<Mutant>) -> Arc<Self> {
@@ -110,43 +110,29 @@ impl Network {
 
     /// Carries a request out, or delivers an answer or a message.
     pub(crate) fn deliver(&self, index: usize) {
-        let Packet { sent, load, .. } = self.state().packets.remove(index);
+        let Packet { what, sent, load } = self.state().packets.remove(index);
         match load {
-            Load::Claim(claim, reply) => {
-                let answer = self.lies(at_once(self.memory.acquire(&claim)).answer);
-                let what = What::ClaimAnswer(claim.holder.id);
-                self.push(what, Load::ClaimAnswer(claim, sent, answer, reply));
-            }
-            Load::Renewal(renewals, reply) => {
-                let answers = at_once(self.memory.renew(&renewals));
-                let what = What::RenewalAnswer(renewals[0].holder);
-                self.push(what, Load::RenewalAnswer(renewals, sent, answers, reply));
-            }
-            Load::Release(key, holder, reply) => {
-                let lies = self.mutant == Some(Mutant::IgnoresReleases);
-                let answer = if lies { Ok(Release::Released) } else { at_once(self.memory.release(&key, &holder)) };
-                if !lies && answer == Ok(Release::Released) {
-                    self.state().freed.insert(holder);
-                }
-                self.push(What::ReleaseAnswer(holder), Load::ReleaseAnswer(answer, reply));
-            }
-            Load::ClaimAnswer(claim, sent, answer, reply) => {
-                let granted = matches!(answer, Ok(Acquire::Granted { .. }));
-                if reply.send(answer).is_ok() && granted {
-                    let certain = until(sent, claim.ttl.get());
-                    self.state().certain.entry(claim.holder.id).or_insert(certain);
-                }
-            }
-            Load::RenewalAnswer(renewals, sent, answers, reply) => {
-                let renewed: Vec<_> =
-                    answers.iter().map(|answer| matches!(answer, Ok(Renew::Renewed { .. }))).collect();
-                if reply.send(answers).is_ok() {
-                    for (renewal, _) in renewals.iter().zip(renewed).filter(|(_, renewed)| *renewed) {
-                        self.confirm(renewal.holder, sent, renewal.ttl.get());
+            Load::Request(served, holders, to) => {
+                let ignored = self.mutant == Some(Mutant::IgnoresReleases) && matches!(what, What::Release(_));
+                let answer = if ignored { Release::Released.into() } else { self.lies(at_once(served)) };
+                let what = match what {
+                    What::Claim(holder) => What::ClaimAnswer(holder),
+                    What::Renewal(holder) => What::RenewalAnswer(holder),
+                    _ => {
+                        if !ignored && matches!(answer, Reply::Release(Release::Released)) {
+                            self.state().freed.extend(&holders);
+                        }
+                        What::ReleaseAnswer(holders[0])
                     }
+                };
+                self.push(what, Load::Answer(answer, sent, holders, to));
+            }
+            Load::Answer(answer, sent, holders, to) => {
+                let said = answer.clone();
+                if to.send(answer).is_ok() {
+                    self.learn(&said, sent, &holders);
                 }
             }
-            Load::ReleaseAnswer(answer, reply) => drop(reply.send(answer)),
             Load::Message(event) => {
                 let listeners: Vec<_> = self.state().listeners.iter().filter_map(Weak::upgrade).collect();
                 for listener in listeners {
@@ -156,35 +142,45 @@ impl Network {
         }
     }
 
-    fn lies(&self, answer: Result<Acquire, Unknown>) -> Result<Acquire, Unknown> {
-        match answer {
-            Ok(Acquire::Queued { hand_off, .. }) if self.mutant == Some(Mutant::GrantsTwice) => {
-                Ok(Acquire::Granted { tokens: FencingToken::new(hand_off.last_fence + 1).unwrap().into() })
+    fn lies(&self, answer: Reply) -> Reply {
+        match &answer {
+            Reply::Claim(ClaimReply { answer: Ok(Acquire::Queued { hand_off, .. }), .. })
+                if self.mutant == Some(Mutant::GrantsTwice) =>
+            {
+                Acquire::Granted { tokens: FencingToken::new(hand_off.last_fence + 1).unwrap().into() }.into()
             }
-            answer => answer,
+            _ => answer,
+        }
+    }
+
+    /// A claim was granted, or renewals were confirmed, in time or too late to count. Nothing is known of a hold that began with a
+    /// hand-off message.
+    fn learn(&self, answer: &Reply, sent: Moment, holders: &[HolderId]) {
+        let (now, until) = (self.now(), sent + TTL.saturating_sub(Drift::default().of(TTL)));
+        let mut state = self.state();
+        let certain = &mut state.certain;
+        match answer {
+            Reply::Claim(ClaimReply { answer: Ok(Acquire::Granted { .. }), .. }) => {
+                certain.entry(holders[0]).or_insert(until);
+            }
+            Reply::Renew(answers) => {
+                for (holder, answer) in holders.iter().zip(answers) {
+                    if matches!(answer, Ok(Renew::Renewed { .. }))
+                        && let Some(known) = certain.get_mut(holder).filter(|known| now < **known)
+                    {
+                        *known = until.max(*known);
+                    }
+                }
+            }
+            _ => {}
         }
     }
 
     /// Loses a packet. A lost message leaves no trace; a lost request or answer gives an unknown result.
     pub(crate) fn lose(&self, index: usize) {
         let Packet { load, .. } = self.state().packets.remove(index);
-        let lost = || Unknown::new("network", Fault::Timeout, "lost");
-        match load {
-            Load::Claim(_, reply) | Load::ClaimAnswer(_, _, _, reply) => drop(reply.send(Err(lost()))),
-            Load::Renewal(renewals, reply) | Load::RenewalAnswer(renewals, _, _, reply) => {
-                let _ = reply.send(renewals.iter().map(|_| Err(lost())).collect());
-            }
-            Load::Release(_, _, reply) | Load::ReleaseAnswer(_, reply) => drop(reply.send(Err(lost()))),
-            Load::Message(_) => {}
-        }
-    }
-
-    /// A renewal was confirmed to its holder, in time or too late to count. Nothing is known of a hold that began with a
-    /// hand-off message.
-    fn confirm(&self, holder: HolderId, sent: Moment, ttl: Duration) {
-        let now = self.now();
-        if let Some(known) = self.state().certain.get_mut(&holder).filter(|known| now < **known) {
-            *known = until(sent, ttl).max(*known);
+        if let Load::Request(_, _, to) | Load::Answer(_, _, _, to) = load {
+            drop(to.send(Unknown::new("network", Fault::Timeout, "lost").into()));
         }
     }
 
@@ -193,22 +189,6 @@ impl Network {
         self.state().packets.push(packet);
         self.activity.notify_one();
     }
-
-    /// Sends a request and waits for its answer. Dropping the future does not cancel the request.
-    async fn send<T>(&self, what: What, load: impl FnOnce(Reply<T>) -> Load) -> T {
-        let (reply, answer) = oneshot::channel();
-        self.push(what, load(reply));
-        match answer.await {
-            Ok(answer) => answer,
-            // The schedule is over.
-            Err(_) => std::future::pending().await,
-        }
-    }
-}
-
-/// When a lease that was requested at `sent` ends for its holder.
-fn until(sent: Moment, ttl: Duration) -> Moment {
-    sent + ttl.saturating_sub(Drift::default().of(ttl))
 }
 
 pub(crate) fn key() -> Key {
@@ -249,20 +229,25 @@ impl Backend for Network {
         self.state().listeners.push(Arc::downgrade(&listener));
     }
 
-    fn call<'a>(&'a self, request: Request<'a>) -> BoxFuture<'a, BackendReply> {
-        match request {
-            Request::Claim(claim, _) => {
-                BackendReply::of(|| self.send(What::Claim(claim.holder.id), |reply| Load::Claim(claim.clone(), reply)))
-            }
+    fn call<'a>(&'a self, request: Request<'a>) -> BoxFuture<'a, Reply> {
+        let (what, holders) = match request {
+            Request::Claim(claim, _) => (What::Claim(claim.holder.id), vec![claim.holder.id]),
             Request::Renew(renewals) => {
-                let what = What::Renewal(renewals[0].holder);
-                BackendReply::of(move || self.send(what, |reply| Load::Renewal(renewals.to_vec(), reply)))
+                (What::Renewal(renewals[0].holder), renewals.iter().map(|renewal| renewal.holder).collect())
             }
-            Request::Release(key, holder) => BackendReply::of(|| {
-                self.send(What::Release(*holder), |reply| Load::Release(key.clone(), *holder, reply))
-            }),
-            _ => self.memory.call(request),
-        }
+            Request::Release(_, holder) => (What::Release(*holder), vec![*holder]),
+            _ => return self.memory.call(request),
+        };
+        Box::pin(async move {
+            let (to, answer) = oneshot::channel();
+            let served = request.send_copy(Arc::clone(&self.memory) as Arc<dyn Backend>);
+            self.push(what, Load::Request(served, holders, to));
+            match answer.await {
+                Ok(answer) => answer,
+                // The schedule is over.
+                Err(_) => std::future::pending().await,
+            }
+        })
     }
 
     fn announces_waiters(&self, key: &Key) -> bool {

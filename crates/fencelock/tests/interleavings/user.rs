@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 /// No lease ends by itself, so every leftover hold is detected.
-const TTL: Duration = Duration::from_secs(30);
+pub(crate) const TTL: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(crate) struct User {

@@ -2,7 +2,7 @@ use super::holds::{ControlHolds, LEASE};
 use crate::Failure;
 use crate::connect::connect;
 use crate::history::{HistoryLine, Op};
-use crate::recorder::{now, observation_line};
+use crate::recorder::now;
 use fencelock::blocking::Client;
 use fencelock::{Leader, Observation};
 
@@ -46,6 +46,6 @@ impl ControlHolds<'_> {
     }
 
     fn report(&self, key: &str, leader: Leader) {
-        self.recorder.note(&observation_line("observer", key, now(), Some(&Observation::Leader(leader))));
+        self.recorder.note_observation("observer", key, now(), Some(&Observation::Leader(leader)));
     }
 }

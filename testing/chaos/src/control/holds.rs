@@ -3,7 +3,7 @@
 use crate::Failure;
 use crate::connect::connect;
 use crate::history::{HistoryLine, Op, Outcome};
-use crate::recorder::{Recorder, done_line, micros, now};
+use crate::recorder::{Recorder, micros, now};
 use crate::resource::{UNGUARDED, Writer, Written};
 use fencelock::FencingToken;
 use fencelock::blocking::{Client, OncePerWindow, OnceStart};
@@ -88,7 +88,7 @@ impl ControlHolds<'_> {
             }
             self.recorder.note(&line);
             let done = once.done()?.ok_or("work that was recorded is not done")?;
-            self.recorder.note(&done_line(name, invoke_us, &done));
+            self.recorder.note_done(name, invoke_us, &done);
             once.clear(&done)?;
         }
         Ok(())

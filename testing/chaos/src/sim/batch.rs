@@ -1,6 +1,8 @@
-use super::{CoverageCounts, Mix, Mutant, Scenario, Trace, simulate};
+use super::{Mutant, Scenario, Trace, simulate};
+use crate::Failure;
 use crate::checker::{Check, CheckResults, check};
-use fencelock_core::Invalid;
+use crate::history::{History, Op};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -21,50 +23,40 @@ pub struct BrokenSeed {
 pub struct Batch {
     /// Number of seeds.
     pub seeds: u64,
-    /// Number of events handled.
-    pub events: u64,
     /// Number of grants.
     pub grants: u64,
-    /// Virtual time, in microseconds.
-    pub micros: u64,
     /// Violations that are excused by a clock jump.
     pub excused: u64,
-    /// Coverage counters.
-    pub covered: CoverageCounts,
+    /// The number of seeds with each event.
+    pub covered: BTreeMap<String, u64>,
     /// Seeds with violations, in order.
     pub found: Vec<BrokenSeed>,
 }
 
 impl Batch {
-    fn add(&mut self, seed: u64, one: &Judged) {
+    fn add(&mut self, seed: u64, history: &History) {
+        let results = check(history);
         self.seeds += 1;
-        self.events += one.events;
-        self.grants += one.grants;
-        self.micros += one.micros;
-        self.excused += one.results.excused.len() as u64;
-        self.covered.add(&one.covered);
-        if !one.results.is_good() {
-            self.found.push(broken_seed(seed, &one.results));
+        self.grants += history.lines.iter().filter(|line| line.is_grant()).count() as u64;
+        self.excused += results.excused.len() as u64;
+        let seen = history.lines.iter().filter(|line| line.op == Op::Seen).filter_map(|line| line.what.clone());
+        for what in seen.collect::<BTreeSet<_>>() {
+            *self.covered.entry(what).or_default() += 1;
+        }
+        if !results.is_good() {
+            self.found.push(broken_seed(seed, &results));
         }
     }
 
     fn merge(&mut self, other: Self) {
         self.seeds += other.seeds;
-        self.events += other.events;
         self.grants += other.grants;
-        self.micros += other.micros;
         self.excused += other.excused;
-        self.covered.add(&other.covered);
+        for (what, seeds) in other.covered {
+            *self.covered.entry(what).or_default() += seeds;
+        }
         self.found.extend(other.found);
     }
-}
-
-struct Judged {
-    events: u64,
-    grants: u64,
-    micros: u64,
-    covered: CoverageCounts,
-    results: CheckResults,
 }
 
 fn broken_seed(seed: u64, results: &CheckResults) -> BrokenSeed {
@@ -75,28 +67,14 @@ fn broken_seed(seed: u64, results: &CheckResults) -> BrokenSeed {
     BrokenSeed { seed, checks, words }
 }
 
-fn run_one(scenario: &Scenario) -> Judged {
-    let run = simulate(scenario, Trace::Off);
-    let results = check(&run.history);
-    let grants = run.history.lines.iter().filter(|line| line.is_grant()).count() as u64;
-    Judged { events: run.events, grants, micros: scenario.length_us, covered: run.covered, results }
-}
-
 /// Simulates the seeds from `first` on and checks their histories, with one thread per processor.
 ///
 /// Seeds share no state, so the results do not depend on the threads.
 ///
 /// # Errors
-/// [`Invalid`] if the number of nodes is not valid for a quorum.
-pub fn batch(
-    first: u64,
-    seeds: u64,
-    nodes: usize,
-    mix: Mix,
-    mutant: Option<Mutant>,
-    threads: usize,
-) -> Result<Batch, Invalid> {
-    Scenario::of(first, nodes)?;
+/// The number of nodes is not valid for a quorum, or there is no thread for a runtime.
+pub fn batch(first: u64, seeds: u64, nodes: usize, mutant: Option<Mutant>, threads: usize) -> Result<Batch, Failure> {
+    simulate(&Scenario::of(first, nodes)?, Trace::Off)?;
     let next = AtomicU64::new(first);
     let end = first.saturating_add(seeds);
     let whole = Mutex::new(Batch::default());
@@ -110,7 +88,8 @@ pub fn batch(
                         break;
                     }
                     let Ok(scenario) = Scenario::of(seed, nodes) else { break };
-                    mine.add(seed, &run_one(&scenario.with(mix).without(mutant)));
+                    let Ok(run) = simulate(&scenario.without(mutant), Trace::Off) else { break };
+                    mine.add(seed, &run.history);
                 }
                 whole.lock().unwrap_or_else(std::sync::PoisonError::into_inner).merge(mine);
             });

@@ -1,60 +1,69 @@
-use fencelock_core::Moment;
+use fencelock::backends::TokioClock;
+use fencelock::{Clock, Moment};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use tokio::time::Instant;
 
-/// One clock, as a function of the true time in microseconds since the start of the run.
-#[derive(Debug, Clone, Copy)]
+/// Start of the wall clocks, in microseconds since 1970.
+const WALL_US: i64 = 1_790_000_000_000_000;
+
+/// The clocks of one machine.
+#[derive(Debug)]
 pub(super) struct SimClock {
-    /// Its reading at the start.
-    pub(super) start_us: i64,
-    /// How much faster it runs than true time, in parts per million.
-    pub(super) ppm: i64,
+    start: Instant,
+    /// How much faster they run than true time, in parts per million.
+    ppm: i64,
+    /// How far the wall clock was off at the start, with all its steps since.
+    offset_us: AtomicI64,
 }
 
 impl SimClock {
-    /// The reading at a true time.
-    pub(super) fn micros(&self, at: u64) -> u64 {
-        let at = i64::try_from(at).unwrap_or(i64::MAX);
-        u64::try_from(self.start_us + at + (at * self.ppm).div_euclid(1_000_000)).unwrap_or(0)
+    pub(super) fn new(offset_us: i64, ppm: i64) -> Self {
+        Self { start: Instant::now(), ppm, offset_us: AtomicI64::new(offset_us) }
     }
 
-    pub(super) fn moment(&self, at: u64) -> Moment {
-        Moment::from_micros(self.micros(at))
+    fn elapsed_us(&self) -> i64 {
+        let true_us = i64::try_from(self.start.elapsed().as_micros()).unwrap_or(i64::MAX);
+        true_us + (true_us / 1000 * self.ppm).div_euclid(1000)
     }
 
-    /// The first true time at which the reading is at least `moment`, not before `now`.
-    pub(super) fn when(&self, moment: Moment, now: u64) -> u64 {
-        let left = moment.as_micros().saturating_sub(self.micros(now));
-        let million = 1_000_000_u64;
-        let rate = million.saturating_add_signed(self.ppm);
-        let mut at = now + u64::try_from(u128::from(left) * u128::from(million) / u128::from(rate)).unwrap_or(0);
-        while at > now && self.moment(at - 1) >= moment {
-            at -= 1;
-        }
-        while self.moment(at) < moment {
-            at += 1;
-        }
-        at
-    }
-
-    /// Steps the clock.
-    pub(super) const fn jump(&mut self, by_us: i64) {
-        self.start_us += by_us;
+    /// Steps the wall clock.
+    pub(super) fn jump(&self, by_us: i64) {
+        self.offset_us.fetch_add(by_us, Ordering::Relaxed);
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl Clock for SimClock {
+    fn now(&self) -> Moment {
+        Moment::from_micros(3_600_000_000_u64.saturating_add_signed(self.elapsed_us()))
+    }
 
-    #[test]
-    fn a_moment_is_found_at_its_first_microsecond() {
-        for ppm in [-4000, -1, 0, 7, 4000] {
-            let clock = SimClock { start_us: 1_000_000, ppm };
-            for target in [1_000_001, 1_500_000, 20_999_999] {
-                let moment = Moment::from_micros(target);
-                let at = clock.when(moment, 0);
-                assert!(clock.moment(at) >= moment && clock.moment(at - 1) < moment, "{ppm} {target} {at}");
-            }
-            assert_eq!(clock.when(Moment::from_micros(5), 77), 77, "what is past is now");
-        }
+    fn wall_micros(&self) -> u64 {
+        let wall_us = WALL_US + self.offset_us.load(Ordering::Relaxed) + self.elapsed_us();
+        wall_us.unsigned_abs()
+    }
+}
+
+/// The clock of the history. No two readings are equal, so the order of the lines is that of the events.
+#[derive(Debug)]
+pub(super) struct HistoryClock {
+    clock: TokioClock,
+    last_us: AtomicU64,
+}
+
+impl HistoryClock {
+    pub(super) fn new() -> Self {
+        Self { clock: TokioClock::starting_now(), last_us: AtomicU64::new(0) }
+    }
+}
+
+impl Clock for HistoryClock {
+    fn now(&self) -> Moment {
+        let next_us = self.last_us.load(Ordering::Relaxed).saturating_add(1).max(self.clock.now().as_micros());
+        self.last_us.store(next_us, Ordering::Relaxed);
+        Moment::from_micros(next_us)
+    }
+
+    fn wall_micros(&self) -> u64 {
+        self.now().as_micros()
     }
 }

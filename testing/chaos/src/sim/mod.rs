@@ -1,42 +1,27 @@
-//! The production core in a simulated world: clients, nodes, network and clocks, derived from one seed.
+//! The production client in a simulated world: processes, nodes, network and clocks, derived from one seed.
 //!
-//! A client runs production code: `KeyEngine` for its key, the calls of `fencelock_core::quorum` to its nodes,
-//! `Releases` for background releases, and `FenceGate` at the resource. A node is the model of the scripts in
-//! `fencelock_model`, behind a quarantine. Messages are delayed, lost, duplicated and reordered; processes
-//! are paused and crash; nodes lose data; clocks have offsets, drift and jump. The history of each seed is checked by the
-//! same [checker](crate::checker) as that of a run with real servers.
+//! The [workers](crate::worker) of a run with real servers use the client here too, with its driver, its renewals and its background
+//! releases, on one server with a queue, or on a quorum of nodes. A node is a `KeyTable`, the specification of all backends, behind
+//! a quarantine. Requests, replies and events are delayed, lost, duplicated and reordered; processes are paused and crash; nodes
+//! lose data; clocks have offsets, drift and jump; locks are evicted. The history of each seed is checked by the same
+//! [checker](crate::checker).
 //!
-//! In a world with readers, or with permits on one node, clients also claim these modes and downgrade. In a world with a queue, the
-//! one node hands the key from waiter to waiter and sends messages, locks are evicted, and the tasks of a client share leases.
-//!
-//! There is one thread and one event queue; no clock is read, and all random numbers come from the seed. So a seed always
-//! gives the same history, byte for byte, and each failure can be reproduced.
+//! There is one thread, whose clock is paused: it advances when every task waits. So a seed always gives the same history, byte
+//! for byte, and each failure can be reproduced.
 
 mod batch;
-mod calls;
-mod client;
 mod clock;
 mod command;
-mod coverage;
-mod events;
-mod message;
-mod mix;
-mod mode_mutants;
-mod mutant;
+mod link;
 mod node;
-mod queue;
-mod running;
 mod scenario;
-mod user;
 mod world;
 
 pub use batch::{Batch, BrokenSeed, batch};
 pub use command::{Arguments, command};
-pub use coverage::{Coverage, CoverageCounts};
-pub use mix::Mix;
-pub use mutant::Mutant;
-pub use scenario::Scenario;
+pub use scenario::{Mutant, Scenario};
 
+use crate::Failure;
 use crate::history::History;
 
 /// The results of one seed.
@@ -44,15 +29,11 @@ use crate::history::History;
 pub struct Simulated {
     /// The history, for the checker.
     pub history: History,
-    /// Coverage counters.
-    pub covered: CoverageCounts,
-    /// Number of events handled.
-    pub events: u64,
-    /// The trace of all events, if requested.
+    /// The requests and their replies, if requested.
     pub trace: Vec<String>,
 }
 
-/// Whether to record a trace of all events, which is slow.
+/// Whether to record a trace of all requests, which is slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trace {
     /// No.
@@ -62,6 +43,10 @@ pub enum Trace {
 }
 
 /// Runs one world until its last event.
-pub fn simulate(scenario: &Scenario, trace: Trace) -> Simulated {
-    world::World::new(scenario, trace).run()
+///
+/// # Errors
+/// The number of nodes is not valid for a quorum, or there is no thread for the runtime.
+pub fn simulate(scenario: &Scenario, trace: Trace) -> Result<Simulated, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
+    runtime.block_on(async { world::World::new(scenario, trace).run().await })
 }

@@ -1,7 +1,45 @@
-use super::{Mix, Mutant};
+use crate::topology::Topology;
+use crate::workload;
 use fastrand::Rng;
-use fencelock_core::{Drift, Invalid, Quorum, Ttl, quarantine};
+use fencelock::{Drift, Invalid, Ttl};
+use fencelock_core::{Quorum, quarantine};
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
+
+/// A protection that is removed: the simulation must find the violation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mutant {
+    /// Fences are counters and do not follow a clock.
+    CounterOnly,
+    /// A node that may have lost data grants at once.
+    NoQuarantine,
+    /// A node that restarts after a crash grants at once; one that was flushed does not.
+    ImmediateRestart,
+    /// The client does not subtract the clock drift from a lease.
+    NoDrift,
+}
+
+impl Mutant {
+    /// All mutants.
+    pub const ALL: [Self; 4] = [Self::CounterOnly, Self::NoQuarantine, Self::ImmediateRestart, Self::NoDrift];
+}
+
+impl fmt::Display for Mutant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+impl FromStr for Mutant {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let names = || Self::ALL.map(|mutant| mutant.to_string()).join(", ");
+        let found = Self::ALL.into_iter().find(|mutant| mutant.to_string() == name);
+        found.ok_or_else(|| format!("there are {}; {name:?} is none of them", names()))
+    }
+}
 
 /// The parameters of one world: its size, the errors of its clocks, and its faults.
 #[derive(Debug, Clone)]
@@ -9,18 +47,20 @@ use std::time::Duration;
 pub struct Scenario {
     /// The seed of all random numbers.
     pub seed: u64,
-    /// Number of nodes.
+    /// Number of nodes; one has a queue and permits, several are a quorum.
     pub nodes: usize,
-    /// Number of clients; client `c` uses key `c % keys`.
-    pub clients: usize,
-    /// Number of keys.
-    pub keys: usize,
+    /// Number of processes, each with a client.
+    pub processes: usize,
+    /// Number of tasks of each process, beside its candidate.
+    pub tasks: usize,
+    /// The keys of the tasks: for exclusive locks, readers and permits.
+    pub keys: Vec<String>,
     /// The TTL of all claims.
     pub ttl: Ttl,
-    /// How long clients run, in microseconds.
-    pub length_us: u64,
-    /// No faults are injected after this time, in microseconds.
-    pub calm_us: u64,
+    /// How long clients run.
+    pub length: Duration,
+    /// No faults are injected after this time.
+    pub calm: Duration,
     /// Maximum initial offset of a node's wall clock, in microseconds.
     pub node_skew_us: u64,
     /// Maximum offset of a client's wall clock, which is used only for proposals, in microseconds.
@@ -37,24 +77,20 @@ pub struct Scenario {
     pub tail_ppm: u64,
     /// Whether nodes crash and lose all, some or none of their data.
     pub crashes: bool,
-    /// Whether clients and nodes are paused, and clients crash.
+    /// Whether processes and nodes are paused, and processes crash.
     pub pauses: bool,
     /// Whether nodes are disconnected.
     pub cuts: bool,
     /// Maximum step of a node's wall clock, in microseconds; 0 for no steps.
     pub jump_us: u64,
-    /// Share of holds that are not renewed and used beyond their end, in parts per million.
-    pub overrun_ppm: u64,
     /// Minimum time limit for requests to a node.
     pub node_timeout: Duration,
-    /// The kinds of locks that clients claim.
-    pub mix: Mix,
     /// The protection that is removed.
     pub mutant: Option<Mutant>,
 }
 
 impl Scenario {
-    /// The world of a seed. It runs for 20 s, the last 10 without faults.
+    /// The world of a seed. It runs for 10 s, the last 4 without faults.
     ///
     /// If nodes lose data, their clocks stay within 1 s of true time; otherwise they may be further off.
     ///
@@ -70,14 +106,21 @@ impl Scenario {
             (0, false) => 3_000_000,
             _ => 0,
         };
+        // With one for readers and, on one server, one for permits.
+        let mut keys = workload::keys(if nodes == 1 { 3 } else { 2 }, Topology::of(nodes));
+        if rng.bool() {
+            keys = vec![keys.swap_remove(rng.usize(..keys.len()))];
+        }
         Ok(Self {
             seed,
             nodes,
-            clients: 2 + rng.usize(..4),
-            keys: [1, 1, 1, 2][rng.usize(..4)],
+            processes: 2 + rng.usize(..2),
+            // Every key is wanted all the time.
+            tasks: if keys.len() == 1 { 1 + rng.usize(..2) } else { keys.len() },
+            keys,
             ttl: Ttl::new(Duration::from_millis(ttl))?,
-            length_us: 20_000_000,
-            calm_us: 10_000_000,
+            length: Duration::from_secs(10),
+            calm: Duration::from_secs(6),
             node_skew_us: [500, 20_000, 400_000][rng.usize(..3)],
             client_skew_us: [2000, 80_000, 5_000_000, 3_600_000_000][rng.usize(..4)],
             rate_ppm: [0, 200, 4000][rng.usize(..3)],
@@ -87,39 +130,23 @@ impl Scenario {
             tail_ppm: 15_000,
             crashes,
             pauses: rng.usize(..4) > 0,
-            cuts: rng.usize(..2) > 0,
+            cuts: rng.bool(),
             jump_us,
-            overrun_ppm: 100_000,
             node_timeout: Duration::from_millis([5, 20, 100][rng.usize(..3)]),
-            mix: Mix::Exclusive,
             mutant: None,
         })
     }
 
-    /// The same world with another mix. Readers and permits need more clients, so that some hold together.
-    #[must_use]
-    pub const fn with(mut self, mix: Mix) -> Self {
-        self.mix = mix;
-        if matches!(mix, Mix::Readers | Mix::Permits) {
-            self.clients += 3;
-        }
-        self
-    }
-
     /// The same world with a protection removed.
     #[must_use]
-    pub const fn without(mut self, mutant: Option<Mutant>) -> Self {
+    pub fn without(mut self, mutant: Option<Mutant>) -> Self {
         self.mutant = mutant;
         self
     }
 
-    pub(super) fn is(&self, mutant: Mutant) -> bool {
-        self.mutant == Some(mutant)
-    }
-
     /// How much earlier than its TTL a lease ends for its holder.
     pub(super) fn drift(&self) -> Drift {
-        if self.is(Mutant::NoDrift) { Drift { ppm: 0, fixed: Duration::ZERO } } else { Drift::default() }
+        if self.mutant == Some(Mutant::NoDrift) { Drift { ppm: 0, fixed: Duration::ZERO } } else { Drift::default() }
     }
 
     /// How long a node that may have lost data refuses to grant.

@@ -1,542 +1,357 @@
-use super::client::{Client, ClientMemory, Timer};
-use super::clock::SimClock;
-use super::coverage::{Coverage, CoverageCounts};
-use super::events::{self, Message, deliver};
-use super::message::{Reply, Request, RequestBody, Response, owner};
-use super::mix::{Mix, Shares};
+use super::clock::{HistoryClock, SimClock};
+use super::link::{Connection, Link, Network, Process};
 use super::node::{SimNode, SurvivingData};
-use super::queue::Queue;
 use super::scenario::Scenario;
-use super::{Mutant, Simulated, Trace};
-use crate::history::{History, HistoryLine, Op, Outcome};
+use super::{Simulated, Trace};
+use crate::Failure;
+use crate::history::{History, HistoryLine, Op};
+use crate::recorder::{Lines, Recorder, micros};
+use crate::resource::{Store, Writer};
 use crate::rng_ext::RngExt as _;
+use crate::topology::Topology;
+use crate::worker::{self, WorkerJob};
+use crate::workload;
 use fastrand::Rng;
-use fencelock_core::engine::{AcquireKey, Config, SharingLimits};
-use fencelock_core::quorum::{NodeReply, Settings};
-use fencelock_core::{Acquire, Capabilities, FenceGate, FencingToken, Key, Mode, Owner, Quorum};
-use std::sync::Arc;
+use fencelock::backends::Quorum;
+use fencelock::{Backend, Client, Clock, Key};
+use fencelock_core::{Expiry, Request};
+use fencelock_testkit::SplitMix;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, advance, sleep, sleep_until, timeout};
 
-/// Start of the wall clocks, in microseconds since 1970.
-const WALL_US: i64 = 1_790_000_000_000_000;
-/// Delay, beyond the TTL, between the end of the last client and the final inspection.
-const LAST_INSPECTION_US: u64 = 1_000_001;
+/// A lock that cannot be released is left to its lease.
+const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+/// After this time, no task is alive that has still something to do.
+const END_LIMIT: Duration = Duration::from_secs(60);
+/// Beside its leases: for requests in flight, and a waiter whose message was lost, which polls a second later.
+const RECOVERY: Duration = Duration::from_secs(2);
 
-/// The state of the simulation. Its time is true time, in microseconds since the start, which no client or node can read.
+/// The state of the simulation. Its time is true time, which no client or node can read.
 #[derive(Debug)]
 pub(super) struct World<'a> {
-    pub(super) scenario: &'a Scenario,
-    pub(super) shares: Shares,
-    /// Settings of the calls, shared by all clients.
-    pub(super) settings: Arc<Settings>,
-    /// Settings of the engines, shared by all clients.
-    pub(super) config: Config,
-    pub(super) keys: Vec<Key>,
-    pub(super) owner: Owner,
-    pub(super) now: u64,
-    pub(super) queue: Queue<Event>,
-    pub(super) rng: Rng,
-    pub(super) nodes: Vec<SimNode>,
-    pub(super) clients: Vec<Client>,
-    /// The last number given to a holder, call or timer.
-    pub(super) numbers: u64,
-    gates: Vec<FenceGate>,
-    written: u64,
-    pub(super) lines: Vec<HistoryLine>,
-    pub(super) covered: CoverageCounts,
-    stopped: bool,
-    trace: Option<Vec<String>>,
+    scenario: &'a Scenario,
+    rng: Rng,
+    start: Instant,
+    network: Arc<Network>,
+    nodes: Vec<Arc<SimNode>>,
+    processes: Vec<Running>,
+    store: Arc<Mutex<Store>>,
+    clock: Arc<dyn Clock>,
+    lines: Lines,
+    /// Of the faults.
+    recorder: Arc<Recorder>,
+    /// Of each task: the receivers of one channel are woken in random order.
+    stops: Vec<watch::Sender<bool>>,
 }
 
+/// A process, its client, and its tasks.
 #[derive(Debug)]
-pub(super) enum Event {
-    /// A request arrives; `run` is the run of the server that it was sent to.
-    AtNode { node: usize, run: u32, request: Box<Request> },
-    /// A reply arrives.
-    AtClient(Box<Response>),
-    /// A message arrives at this incarnation of a client.
-    Message { client: usize, life: u32, message: Box<Message> },
-    /// A timer of a client fires.
-    Timer { client: usize, life: u32, timer: Timer },
-    /// A client accesses the resource, without checking its lock.
-    Access(Box<Access>),
-    /// An access arrives at the resource.
-    AtResource(Box<Access>),
-    /// The reply of the resource arrives: the position of the access, or the greater token that it was compared with.
-    Accessed(Box<Access>, Result<u64, FencingToken>),
-    /// The next fault is injected.
-    Breakage,
-    /// An operator ends a hold.
-    Evict,
-    /// A node restarts.
-    Restart { node: usize, memory: SurvivingData },
-    /// Checks whether all nodes have recovered.
-    Heal,
-    /// All clients end.
-    Stop,
-    /// The keys are inspected.
-    Inspect,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Access {
-    /// The mode of the hold: readers read, writers write.
-    mode: Mode,
-    client: usize,
-    life: u32,
-    holder: u128,
-    fence: FencingToken,
-    invoked: u64,
+struct Running {
+    process: Arc<Process>,
+    client: Client,
+    tasks: Vec<JoinHandle<Result<(), Failure>>>,
 }
 
 impl<'a> World<'a> {
     pub(super) fn new(scenario: &'a Scenario, trace: Trace) -> Self {
         let mut rng = Rng::with_seed(scenario.seed);
-        let size =
-            Quorum::new(scenario.nodes).unwrap_or_else(|error| unreachable!("the scenario was checked: {error}"));
-        let rate = |rng: &mut Rng, apart: i64| {
-            if scenario.apart { apart * scenario.rate_ppm.cast_signed() } else { rng.around(scenario.rate_ppm) }
+        let (lines, clock) = (Lines::default(), Arc::new(HistoryClock::new()) as Arc<dyn Clock>);
+        let recorder = Recorder::simulated(&lines, &clock, 0);
+        let node = |number| {
+            let clock = SimClock::new(rng.around(scenario.node_skew_us), rate(scenario, &mut rng, 1));
+            Arc::new(SimNode::new(number, clock, scenario, &recorder))
         };
-        let nodes = (0..scenario.nodes)
-            .map(|_| {
-                let start_us = WALL_US + rng.around(scenario.node_skew_us);
-                SimNode::new(SimClock { start_us, ppm: rate(&mut rng, 1) }, scenario)
-            })
-            .collect();
-        let clients = (0..scenario.clients)
-            .map(|number| Client {
-                name: format!("c{number}"),
-                key: number % scenario.keys,
-                clock: SimClock { start_us: rng.upto(1_000_000_000).cast_signed(), ppm: rate(&mut rng, -1) },
-                wall: SimClock { start_us: WALL_US + rng.around(scenario.client_skew_us), ppm: 0 },
-                paused_until: 0,
-                life: 0,
-                memory: ClientMemory::new(scenario.nodes),
-            })
-            .collect();
+        let nodes = (0..scenario.nodes).map(node).collect();
         Self {
             scenario,
-            shares: Shares::of(scenario.mix, scenario.seed),
-            settings: Arc::new(settings(scenario, size)),
-            config: config(scenario),
-            keys: (0..scenario.keys).filter_map(|number| Key::new(format!("k{number}")).ok()).collect(),
-            owner: owner(),
-            now: 0,
-            queue: Queue::new(),
+            network: Arc::new(Network::new(scenario, rng.fork(), trace == Trace::On)),
             rng,
+            start: Instant::now(),
             nodes,
-            clients,
-            numbers: 0,
-            gates: vec![FenceGate::default(); scenario.keys],
-            written: 0,
-            lines: Vec::new(),
-            covered: CoverageCounts::default(),
-            stopped: false,
-            trace: (trace == Trace::On).then(Vec::new),
+            processes: Vec::new(),
+            store: Arc::default(),
+            clock,
+            lines,
+            recorder,
+            stops: Vec::new(),
         }
     }
 
-    pub(super) fn run(mut self) -> Simulated {
-        for client in 0..self.clients.len() {
-            for _ in 0..self.shares.tasks {
-                let pause = self.rng.upto(5000);
-                self.after(pause, client, Timer::Start);
-            }
+    pub(super) async fn run(mut self) -> Result<Simulated, Failure> {
+        for number in 0..self.scenario.processes {
+            let running = self.open(format!("c{number}"))?;
+            self.processes.push(running);
         }
-        if self.shares.queues() {
-            self.queue.put(0, Event::Evict);
+        let calm = self.start + self.scenario.calm;
+        while Instant::now() < calm {
+            sleep(self.rng.millis(20, 220)).await;
+            self.break_something().await?;
         }
-        self.queue.put(50_000, Event::Breakage);
-        self.queue.put(self.scenario.calm_us, Event::Heal);
-        self.queue.put(self.scenario.length_us, Event::Stop);
-        let mut events = 0;
-        while let Some((at, event)) = self.queue.next() {
-            self.now = at;
-            events += 1;
-            self.handle(event);
-        }
-        Simulated {
-            history: History { lines: self.lines },
-            covered: self.covered,
-            events,
-            trace: self.trace.unwrap_or_default(),
-        }
+        sleep_until(calm).await;
+        self.heal().await;
+        sleep_until(self.start + self.scenario.length).await;
+        self.finish().await;
+        let mut history =
+            History { lines: std::mem::take(&mut *self.lines.lock().unwrap_or_else(PoisonError::into_inner)) };
+        history.sort();
+        Ok(Simulated { history, trace: self.network.take_trace() })
     }
 
-    fn handle(&mut self, event: Event) {
-        // A stopped process handles all events when it continues, in the order of their arrival.
-        if let Some(until) = self.asleep_until(&event) {
-            self.queue.put(until, event);
-            return;
-        }
-        match event {
-            Event::AtNode { node, run, request } => self.serve(node, run, &request),
-            Event::AtClient(response) => {
-                if self.clients[response.request.client].life == response.request.life && !self.stopped {
-                    self.trace(|| {
-                        format!("c{} receives from n{}: {:?}", response.request.client, response.node, response.reply)
-                    });
-                    self.on_response(*response);
-                }
-            }
-            Event::Message { client, life, message } => {
-                if self.clients[client].life == life && !self.stopped {
-                    self.trace(|| format!("c{client} is told: {message:?}"));
-                    events::on_message(self, client, &message);
-                }
-            }
-            Event::Timer { client, life, timer } => {
-                if self.clients[client].life == life && !self.stopped {
-                    self.ring(client, timer);
-                }
-            }
-            Event::Access(access) => self.send_access(*access),
-            Event::AtResource(access) => self.admit(access),
-            Event::Accessed(access, answer) => self.note_access(*access, answer),
-            Event::Breakage => self.break_something(),
-            Event::Evict => events::evict(self),
-            Event::Restart { node, memory } => self.restart(node, memory),
-            Event::Heal => self.heal(),
-            Event::Stop => self.stop(),
-            Event::Inspect => self.inspect(),
-        }
-    }
-
-    fn asleep_until(&self, event: &Event) -> Option<u64> {
-        let until = match event {
-            Event::AtNode { node, .. } => self.nodes[*node].paused_until,
-            Event::AtClient(response) => self.clients[response.request.client].paused_until,
-            Event::Timer { client, .. } | Event::Message { client, .. } => self.clients[*client].paused_until,
-            Event::Access(access) => self.clients[access.client].paused_until,
-            _ => 0,
+    /// Starts a process.
+    fn open(&mut self, name: String) -> Result<Running, Failure> {
+        let Scenario { ttl, tasks, node_timeout, .. } = *self.scenario;
+        let process = Arc::new(Process {
+            name: name.clone(),
+            paused_until: Mutex::new(self.start),
+            is_dead: AtomicBool::new(false),
+        });
+        let ppm = rate(self.scenario, &mut self.rng, -1);
+        let clock: Arc<dyn Clock> = Arc::new(SimClock::new(self.rng.around(self.scenario.client_skew_us), ppm));
+        let connect = |node: &Arc<SimNode>| {
+            let (network, process, node) = (Arc::clone(&self.network), Arc::clone(&process), Arc::clone(node));
+            Arc::new(Connection::new(Link { network, process, node })) as Arc<dyn Backend>
         };
-        (until > self.now).then_some(until)
-    }
-
-    fn ring(&mut self, client: usize, timer: Timer) {
-        match timer {
-            Timer::Start => self.start(client),
-            Timer::Task { task, sleep } => self.task_timer(client, task, sleep),
-            Timer::Woken(task) => self.run_task(client, task, AcquireKey::woken),
-            Timer::GiveUp(task) => self.give_up(client, task),
-            Timer::Renewals(number) => self.renewals_timer(client, number),
-            Timer::Call(call) => self.call_timer(client, call),
-            Timer::Unanswered(request) => self.direct_done(client, request, None),
-            Timer::Releases => self.send_releases(client),
-            Timer::Probe { node } => self.probed(client, node, false),
-            Timer::Downgrade(hold) => self.downgrade(client, hold),
-            Timer::Downgrading(hold, number) => self.downgrade_timer(client, hold, number),
-            Timer::Done(hold) => self.done(client, hold),
-            Timer::Learned(holder) => events::check_learned(self, client, holder),
-        }
-    }
-
-    pub(super) fn trace(&mut self, words: impl FnOnce() -> String) {
-        if let Some(trace) = &mut self.trace {
-            trace.push(format!("{:>10} us  {}", self.now, words()));
-        }
-    }
-
-    /// Sets a timer of the current incarnation of a client.
-    pub(super) fn after(&mut self, pause_us: u64, client: usize, timer: Timer) {
-        let Client { life, .. } = self.clients[client];
-        self.queue.put(self.now + pause_us, Event::Timer { client, life, timer });
-    }
-
-    pub(super) fn latency(&mut self) -> u64 {
-        let usual = 100 + self.rng.upto(1500);
-        let late = self.now < self.scenario.calm_us && self.rng.chance(self.scenario.tail_ppm);
-        if late { 20_000 + self.rng.upto(400_000) } else { usual }
-    }
-
-    pub(super) fn happens(&mut self, ppm: u64) -> bool {
-        self.now < self.scenario.calm_us && self.rng.chance(ppm)
-    }
-
-    pub(super) fn send(&mut self, node: usize, request: Request) {
-        let run = self.nodes[node].run;
-        if self.happens(self.scenario.loss_ppm) {
-            self.trace(|| format!("c{} sends a request to n{node}, which is lost: {:?}", request.client, request.body));
+        let mut connections: Vec<_> = self.nodes.iter().map(connect).collect();
+        let backend = if connections.len() == 1 {
+            connections.remove(0)
         } else {
-            let at = self.now + self.latency();
-            self.queue.put(at, Event::AtNode { node, run, request: Box::new(request) });
-        }
-        if self.happens(self.scenario.twice_ppm) {
-            let at = self.now + self.latency() + self.rng.upto(250_000);
-            self.queue.put(at, Event::AtNode { node, run, request: Box::new(request) });
-        }
-    }
-
-    fn serve(&mut self, node: usize, run: u32, request: &Request) {
-        let now = self.now;
-        let server = &mut self.nodes[node];
-        if !server.up || server.run != run || server.cut_until > now {
-            return;
-        }
-        let (before, clients, mut grants) = (server.state(request.key), &self.clients, Vec::new());
-        let reply = server.serve(now, request, &mut |grant| deliver(clients, &mut grants, grant));
-        self.trace(|| format!("n{node} <- c{}.{} {:?}: {reply:?}", request.client, request.call, request.body));
-        self.notice(&reply);
-        self.note_holder_count(node, request, &reply);
-        events::announce(self, request.key, before, Some(request.client), grants);
-        if !self.happens(self.scenario.loss_ppm) {
-            let at = now + self.latency();
-            self.queue.put(at, Event::AtClient(Box::new(Response { node, request: *request, reply })));
-        }
-    }
-
-    pub(super) fn line(&self, client: usize, op: Op, invoked: u64) -> HistoryLine {
-        let Client { name, key, .. } = &self.clients[client];
-        HistoryLine::new(name, self.keys[*key].as_str(), op, invoked, self.now)
-    }
-
-    /// Records grants of a key with several holders, and permits refused for lack of free ones.
-    fn note_holder_count(&mut self, node: usize, request: &Request, reply: &Reply) {
-        match (reply, request.body) {
-            (Reply::Node(NodeReply::Claim(Ok(Acquire::Granted { .. }))), _)
-                if self.nodes[node].holder_count(request.key) > 1 =>
-            {
-                self.covered.saw(Coverage::Together);
-            }
-            (
-                Reply::Node(NodeReply::Claim(Ok(Acquire::Busy(_)))),
-                RequestBody::Claim { mode: Mode::Permits { .. }, .. },
-            ) if self.nodes[node].holder_count(request.key) > 0 => {
-                self.covered.saw(Coverage::TooFewPermits);
-            }
-            _ => {}
-        }
-    }
-
-    /// Schedules an access to the resource, without a check that the lock is still held.
-    pub(super) fn access_after(&mut self, pause_us: u64, client: usize, fence: FencingToken) {
-        let Client { life, memory, .. } = &self.clients[client];
-        let Some(held) = &memory.hold else { return };
-        let (life, holder, mode) = (*life, held.holder, held.grant.tenure.mode);
-        let access = Access { mode, client, life, holder, fence, invoked: 0 };
-        self.queue.put(self.now + pause_us, Event::Access(Box::new(access)));
-    }
-
-    fn send_access(&mut self, access: Access) {
-        if self.clients[access.client].life == access.life && !self.stopped {
-            let at = self.now + self.latency();
-            self.queue.put(at, Event::AtResource(Box::new(Access { invoked: self.now, ..access })));
-        }
-    }
-
-    fn admit(&mut self, access: Box<Access>) {
-        let gate = &mut self.gates[self.clients[access.client].key];
-        let reads = access.mode == Mode::Shared && self.scenario.mutant != Some(Mutant::OneNumberGate);
-        let admitted = if reads { gate.admit_read(access.fence) } else { gate.admit_write(access.fence) };
-        let answer = match admitted {
-            Ok(()) => {
-                self.written += 1;
-                Ok(self.written)
-            }
-            Err(superseded) => Err(superseded.greatest),
+            let quorum = Quorum::with_clock(connections, Arc::clone(&clock), self.scenario.drift())?;
+            Arc::new(quorum.node_timeout(node_timeout)?)
         };
-        let at = self.now + self.latency();
-        self.queue.put(at, Event::Accessed(access, answer));
+        let job = Arc::new(WorkerJob {
+            name,
+            url: String::new(),
+            keys: self.scenario.keys.clone(),
+            tasks,
+            ttl_ms: ttl.as_millis(),
+            seed: self.rng.u64(..),
+            shares: self.rng.bool(),
+            writers_percent: [1, 30][self.rng.usize(..2)],
+            resource: 0,
+            history: PathBuf::new(),
+        });
+        let client = Client::builder().clock(clock, self.scenario.drift()).rng(SplitMix::new(self.rng.u64(..)));
+        let client = client.sharing(job.shares).backend(backend)?;
+        let recorder = Recorder::simulated(&self.lines, &self.clock, ppm);
+        let writers = (0..=tasks).map(|_| Writer::Simulated(Arc::clone(&self.store), self.rng.fork())).collect();
+        let stopped = || {
+            let (stop, stopped) = watch::channel(false);
+            self.stops.push(stop);
+            stopped
+        };
+        let tasks = worker::start(&job, &client, &recorder, writers, stopped);
+        Ok(Running { process, client, tasks })
     }
 
-    fn note_access(&mut self, access: Access, answer: Result<u64, FencingToken>) {
-        let (verb, op) = if access.mode == Mode::Shared { ("read", Op::Read) } else { ("wrote", Op::Write) };
-        self.trace(|| format!("c{} {verb} with {}: {answer:?}", access.client, access.fence));
-        let line = self.line(access.client, op, access.invoked);
-        let mut line = line.hold(&holder_name(access.holder), Some(access.fence.get()));
-        match answer {
-            Ok(seq) => line.seq = Some(seq),
-            Err(greatest) => {
-                line = line.result(Outcome::Fail).what(format!("superseded by {greatest}"));
-                self.covered.saw(Coverage::GateRefusal);
-            }
+    /// Ends all processes, and records what is left.
+    async fn finish(&mut self) {
+        for stop in &self.stops {
+            stop.send_replace(true);
         }
-        self.lines.push(line);
-    }
-
-    /// Ends all clients; their messages in flight are still delivered.
-    fn stop(&mut self) {
-        for client in 0..self.clients.len() {
-            self.quit(client);
-        }
-        self.stopped = true;
-        self.trace(|| "all clients end".to_owned());
-        self.lines.push(HistoryLine::new("", "", Op::Stop, self.now, self.now));
-        let ttl_us = self.scenario.ttl.as_millis() * 1000;
-        for pause in [0, 1_000_000, LAST_INSPECTION_US + ttl_us] {
-            self.queue.put(self.now + pause, Event::Inspect);
-        }
-    }
-
-    fn inspect(&mut self) {
-        for node in 0..self.nodes.len() {
-            for key in 0..self.scenario.keys {
-                let mut line = HistoryLine::new("", self.keys[key].as_str(), Op::Inspect, self.now, self.now);
-                let holders = self.nodes[node].inspect(self.now, key);
-                if holders.is_empty() {
-                    self.lines.push(line.clone());
-                }
-                for (holder, left) in holders {
-                    line.holder = Some(format!("{} on n{node}", holder_name(holder)));
-                    line.valid_until_us = Some(self.now + u64::try_from(left.as_micros()).unwrap_or(u64::MAX / 2));
-                    self.lines.push(line.clone());
+        for Running { process, client, tasks } in std::mem::take(&mut self.processes) {
+            for task in tasks {
+                let done = timeout(END_LIMIT, task).await;
+                if !matches!(done, Ok(Ok(Ok(())))) {
+                    self.miss(format!("a task of {} that ends without an error: {done:?}", process.name));
                 }
             }
+            let _ = client.close(CLOSE_LIMIT).await;
+        }
+        self.note(Op::Stop, "");
+        for pause in [Duration::ZERO, Duration::from_secs(1), self.scenario.ttl.get() + Duration::from_millis(1)] {
+            sleep(pause).await;
+            self.inspect();
+        }
+        sleep(END_LIMIT).await;
+        let alive = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        if alive > 0 {
+            self.miss(format!("the end of the {alive} tasks of clients that were closed"));
+        }
+    }
+
+    fn note(&self, op: Op, what: impl Into<String>) {
+        let now = self.recorder.now();
+        self.recorder.note(&HistoryLine::new("", "", op, now, now).what(what));
+    }
+
+    /// Records that something is missing that every run has.
+    fn miss(&self, what: String) {
+        self.note(Op::Expect, what);
+    }
+
+    fn inspect(&self) {
+        let now = self.recorder.now();
+        for node in &self.nodes {
+            for key in workload::keys_on_servers(3, Topology::of(self.nodes.len())) {
+                let mut line = HistoryLine::new("", &key, Op::Inspect, now, now);
+                let holding = Key::new(&key).ok().and_then(|key| node.holding(&key));
+                let Some(holding) = holding else {
+                    self.recorder.note(&line);
+                    continue;
+                };
+                for holder in holding.holders.iter() {
+                    line.holder = Some(format!("{:?} on {}", holder.holder_id(), node.name()));
+                    line.valid_until_us = match holder.expiry {
+                        Expiry::In(left) => Some(now + micros(left)),
+                        _ => None,
+                    };
+                    self.recorder.note(&line);
+                }
+            }
         }
     }
 }
 
-pub(super) fn holder_name(holder: u128) -> String {
-    format!("{holder:x}")
-}
-
-fn settings(scenario: &Scenario, size: Quorum) -> Settings {
-    Settings {
-        size,
-        drift: scenario.drift(),
-        expires: true,
-        names: (0..scenario.nodes).map(|number| format!("n{number}")).collect(),
-        backend: "quorum".to_owned(),
-        shortest_limit: scenario.node_timeout,
-    }
-}
-
-fn config(scenario: &Scenario) -> Config {
-    let mut capabilities = Capabilities::default();
-    (capabilities.expires, capabilities.cross_process) = (true, true);
-    (capabilities.modes.shared, capabilities.modes.permits) = (true, true);
-    let queues = scenario.mix == Mix::Queue;
-    (capabilities.queues, capabilities.fresh_holders) = (queues, !queues);
-    let sharing = queues.then(|| SharingLimits { idle_timeout: scenario.ttl.get(), ..SharingLimits::default() });
-    Config { backend: "quorum".to_owned(), capabilities, drift: scenario.drift(), sharing, turn_limit: None }
+/// The error of the rate of a clock.
+fn rate(scenario: &Scenario, rng: &mut Rng, apart: i64) -> i64 {
+    if scenario.apart { apart * scenario.rate_ppm.cast_signed() } else { rng.around(scenario.rate_ppm) }
 }
 
 /// Injects faults, and repairs them.
 impl World<'_> {
     /// Draws once for each kind of fault.
-    fn break_something(&mut self) {
-        if self.now >= self.scenario.calm_us {
-            return;
-        }
+    async fn break_something(&mut self) -> Result<(), Failure> {
         if self.scenario.pauses {
-            self.maybe_pause();
+            self.pause().await?;
         }
-        let node = self.rng.usize(..self.nodes.len());
-        if self.scenario.crashes && self.rng.chance(30_000) && self.nodes[node].up {
-            self.lose(node);
+        let node = Arc::clone(&self.nodes[self.rng.usize(..self.nodes.len())]);
+        if self.scenario.crashes && self.rng.chance(60_000) && node.state().up {
+            self.lose(&node);
         }
-        let node = self.rng.usize(..self.nodes.len());
+        let node = &self.nodes[self.rng.usize(..self.nodes.len())];
         if self.scenario.cuts && self.rng.chance(50_000) {
-            let until = self.now + 50_000 + self.rng.upto(850_000);
-            self.nodes[node].cut_until = until.min(self.scenario.calm_us);
-            self.covered.saw(Coverage::Cut);
-            self.trace(|| format!("n{node} is cut off until {until}"));
+            let until = Instant::now() + self.rng.millis(50, 900);
+            node.state().cut_until = until.min(self.start + self.scenario.calm);
+            self.network.trace(|| format!("{} is cut off", node.name()));
         }
-        let node = self.rng.usize(..self.nodes.len());
-        if self.scenario.jump_us > 0 && self.rng.chance(40_000) {
-            self.jump(node);
+        let node = Arc::clone(&self.nodes[self.rng.usize(..self.nodes.len())]);
+        if self.scenario.jump_us > 0 && self.rng.chance(80_000) {
+            self.jump(&node);
         }
-        let node = self.rng.usize(..self.nodes.len());
         if self.rng.chance(200_000) {
-            self.nodes[node].save();
+            self.nodes[self.rng.usize(..self.nodes.len())].save();
         }
-        let pause = 20_000 + self.rng.upto(200_000);
-        self.queue.put(self.now + pause, Event::Breakage);
+        if self.nodes.len() == 1 && self.rng.chance(50_000) {
+            self.evict();
+        }
+        Ok(())
     }
 
-    fn maybe_pause(&mut self) {
-        let client = self.rng.usize(..self.clients.len());
+    async fn pause(&mut self) -> Result<(), Failure> {
+        let index = self.rng.usize(..self.processes.len());
+        let process = &self.processes[index].process;
         if self.rng.chance(350_000) {
-            let until = self.now + self.rng.upto(500_000);
-            self.clients[client].paused_until = until;
-            self.trace(|| format!("c{client} sleeps until {until}"));
+            let until = Instant::now() + self.rng.millis(0, 500);
+            *process.paused_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+            self.network.trace(|| format!("{} sleeps", process.name));
         }
-        let client = self.rng.usize(..self.clients.len());
         if self.rng.chance(30_000) {
-            self.kill(client);
+            // Without cleanup: nothing that it still does reaches a node.
+            process.is_dead.store(true, Ordering::Relaxed);
+            self.network.trace(|| format!("{} dies", process.name));
+            let name = format!("{}'", process.name);
+            self.processes[index].tasks.iter().for_each(JoinHandle::abort);
+            self.processes[index] = self.open(name)?;
+            self.recorder.seen("a process that died");
         }
-        let node = self.rng.usize(..self.nodes.len());
+        let node = &self.nodes[self.rng.usize(..self.nodes.len())];
         if self.rng.chance(60_000) {
-            let until = self.now + self.rng.upto(500_000);
-            self.nodes[node].paused_until = until;
-            self.trace(|| format!("n{node} stands still until {until}"));
+            node.state().paused_until = Instant::now() + self.rng.millis(0, 500);
+            self.network.trace(|| format!("{} stands still", node.name()));
         }
+        if self.rng.chance(30_000) {
+            // Everything at once: all that is due by then happens in any order.
+            advance(self.rng.millis(1, 500)).await;
+        }
+        Ok(())
     }
 
-    /// The client crashes without cleanup and restarts with empty state.
-    fn kill(&mut self, client: usize) {
-        self.trace(|| format!("c{client} dies"));
-        self.covered.saw(Coverage::ClientDied);
-        let dead = &mut self.clients[client];
-        dead.life += 1;
-        dead.memory = ClientMemory::new(self.nodes.len());
-        for _ in 0..self.shares.tasks {
-            let pause = 1000 + self.rng.upto(300_000);
-            self.after(pause, client, Timer::Start);
-        }
-    }
-
-    fn lose(&mut self, node: usize) {
-        let (memory, coverage) = match self.rng.usize(..10) {
-            0..2 => (SurvivingData::All, Coverage::Kept),
-            2..5 => (SurvivingData::Older, Coverage::FellBack),
-            5..9 => (SurvivingData::Nothing, Coverage::Forgot),
-            _ => {
-                self.trace(|| format!("n{node} is flushed"));
-                self.covered.saw(Coverage::Forgot);
-                self.nodes[node].flush();
-                return events::reset_clients(self, node);
-            }
+    fn lose(&mut self, node: &Arc<SimNode>) {
+        let (data, what) = match self.rng.usize(..10) {
+            0..2 => (Some(SurvivingData::All), "a node that kept its data"),
+            2..5 => (Some(SurvivingData::Older), "a node that restored older data"),
+            5..9 => (Some(SurvivingData::Nothing), "a node that lost its data"),
+            _ => (None, "a node that was flushed"),
         };
-        self.trace(|| format!("n{node} crashes"));
-        self.covered.saw(coverage);
-        self.nodes[node].crash();
-        let down = 5000 + self.rng.upto(400_000);
-        self.queue.put(self.now + down, Event::Restart { node, memory });
-    }
-
-    fn restart(&mut self, node: usize, memory: SurvivingData) {
-        self.trace(|| format!("n{node} is back, with memory of: {memory:?}"));
-        self.nodes[node].restart(memory);
-        events::reset_clients(self, node);
+        self.network.trace(|| format!("{}: {what}", node.name()));
+        self.recorder.seen(what);
+        // The record of work is lost with the data.
+        if data != Some(SurvivingData::All) {
+            let now = self.recorder.now();
+            let mut line = HistoryLine::new("", "", Op::Fault, now, now).what(what);
+            line.excuses = vec!["C12".to_owned()];
+            self.recorder.note(&line);
+        }
+        let Some(data) = data else { return node.flush() };
+        node.crash();
+        let (node, down) = (Arc::clone(node), self.rng.millis(5, 400));
+        tokio::spawn(async move {
+            sleep(down).await;
+            node.restart(data);
+        });
     }
 
     /// A node whose clock jumps ahead ends leases early, so two clients may hold; tokens must still be ordered.
-    fn jump(&mut self, node: usize) {
+    fn jump(&mut self, node: &SimNode) {
         let by_us = self.rng.around(self.scenario.jump_us);
         // Steps in both directions, within bounds: with data loss, clocks may be off by at most 1 s.
-        let jumped = &mut self.nodes[node].jumped_us;
+        let jumped = &mut node.state().jumped_us;
         let by_us = if (*jumped + by_us).unsigned_abs() > self.scenario.jump_us { -*jumped } else { by_us };
         *jumped += by_us;
-        self.nodes[node].clock.jump(by_us);
-        self.covered.saw(Coverage::Jump);
-        self.trace(|| format!("the clock of n{node} is set by {by_us} us"));
+        node.clock.jump(by_us);
+        self.recorder.seen("a clock that was set");
+        let now = self.recorder.now();
         let mut line =
-            HistoryLine::new("", "", Op::Fault, self.now, self.now).what(format!("clock of n{node} by {by_us} us"));
-        if by_us > 0 {
-            line.excuses = ["C3", "C4", "C6"].map(str::to_owned).to_vec();
-        }
-        self.lines.push(line);
+            HistoryLine::new("", "", Op::Fault, now, now).what(format!("the clock of {} by {by_us} us", node.name()));
+        line.excuses =
+            if by_us > 0 { ["C3", "C4", "C6", "C12"].map(str::to_owned).to_vec() } else { vec!["C12".to_owned()] };
+        self.recorder.note(&line);
     }
 
-    /// Records a heal event once all faults are repaired.
-    fn heal(&mut self) {
-        let now = self.now;
-        let awake = self.clients.iter().all(|client| client.paused_until <= now);
-        // Queries all nodes, without short-circuiting: the query makes a node detect that it may have lost data.
-        let whole: Vec<bool> = self.nodes.iter_mut().map(|node| node.is_whole(now)).collect();
-        if !awake || whole.contains(&false) {
-            self.queue.put(now + 10_000, Event::Heal);
+    /// An operator ends a hold. Its holder learns it later than the next one, so two may hold.
+    fn evict(&mut self) {
+        let node = &self.nodes[0];
+        let key = &self.scenario.keys[self.rng.usize(..self.scenario.keys.len())];
+        let Some(holding) = Key::new(key).ok().and_then(|key| node.holding(&key)).filter(|_| node.is_whole()) else {
             return;
+        };
+        let now = self.recorder.now();
+        for holder in holding.holders.iter().filter_map(fencelock::HolderInfo::holder_id) {
+            let mut line =
+                HistoryLine::new("", key, Op::Fault, now, now).what("evicted").hold(&holder.to_string(), None);
+            line.excuses = ["C3", "C4", "C6"].map(str::to_owned).to_vec();
+            self.recorder.note(&line);
         }
-        self.trace(|| "everything is whole".to_owned());
-        let mut line = HistoryLine::new("", "", Op::Heal, now, now);
-        // The bound covers a lock acquired just before, an orphan after it, and a clock that is set back during one of
-        // them, from the largest positive to the largest negative offset.
-        line.bound_us = Some(2 * self.scenario.ttl.as_millis() * 1000 + 1_000_000 + 2 * self.scenario.jump_us);
-        // A waiter whose message was lost polls a second later, and one behind it after that.
-        if self.shares.queues() {
-            line.bound_us = line.bound_us.map(|bound| bound + 2_000_000);
+        self.network.trace(|| format!("{key} is evicted"));
+        self.recorder.seen("an eviction");
+        node.serve(Request::Evict(&holding));
+    }
+
+    /// Waits until all faults are repaired. From then on, every key must be granted again soon.
+    async fn heal(&self) {
+        let is_awake = |running: &Running| {
+            *running.process.paused_until.lock().unwrap_or_else(PoisonError::into_inner) <= Instant::now()
+        };
+        loop {
+            // Asks all nodes, and not only up to the first: so a node detects that it may have lost data.
+            let whole = self.nodes.iter().filter(|node| node.is_whole()).count();
+            if whole == self.nodes.len() && self.processes.iter().all(is_awake) {
+                break;
+            }
+            sleep(Duration::from_millis(10)).await;
         }
-        self.lines.push(line);
+        // A hold that is renewed lasts for two leases. A clock may be set back, from the largest offset to the smallest.
+        let bound = 3 * self.scenario.ttl.get() + RECOVERY + 2 * Duration::from_micros(self.scenario.jump_us);
+        let now = self.recorder.now();
+        for key in &self.scenario.keys {
+            let mut line = HistoryLine::new("", key, Op::Heal, now, now);
+            line.bound_us = Some(micros(bound));
+            self.recorder.note(&line);
+        }
     }
 }

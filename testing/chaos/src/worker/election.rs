@@ -4,27 +4,28 @@ use super::WorkerJob;
 use super::recorded_hold::RecordedHold;
 use super::task::{POLL_INTERVAL, Stopped, Task, answer};
 use crate::Failure;
-use crate::recorder::{Recorder, now, observation_line};
+use crate::recorder::Recorder;
 use crate::resource::Writer;
 use crate::rng_ext::RngExt as _;
 use crate::workload::ELECTION;
 use fencelock::{Client, Leadership, Mode, Observation};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Records what an observer observes, until the run ends.
 pub(super) async fn observe(
-    job: &WorkerJob,
-    client: &Client,
-    recorder: &Recorder,
+    job: Arc<WorkerJob>,
+    client: Client,
+    recorder: Arc<Recorder>,
     stopped: Stopped,
 ) -> Result<(), Failure> {
     let name = format!("{}.observer", job.name);
     let own = format!("{}.", job.name);
     let mut observer = client.election(ELECTION).observe()?;
     loop {
-        let invoke_us = now();
+        let invoke_us = recorder.now();
         let notified = answer(observer.next(), Duration::MAX, stopped.clone()).await.flatten();
-        recorder.note(&observation_line(&name, ELECTION, invoke_us, notified.as_ref()));
+        recorder.note_observation(&name, ELECTION, invoke_us, notified.as_ref());
         match notified {
             Some(Observation::Leader(leader))
                 if leader.value.as_ref().is_some_and(|value| !value.starts_with(&own)) =>
@@ -43,8 +44,7 @@ pub(super) struct Candidate(pub(super) Task);
 
 impl Candidate {
     /// Campaigns and leads again and again, until the run ends.
-    pub(super) async fn run(mut self, stopped: Stopped) -> Result<(), Failure> {
-        let mut writer = Writer::connect(self.0.job.resource).await?;
+    pub(super) async fn run(mut self, mut writer: Writer, stopped: Stopped) -> Result<(), Failure> {
         while !*stopped.borrow() {
             self.campaign(&stopped, &mut writer).await?;
             tokio::time::sleep(self.0.rng.millis(2, 20)).await;
@@ -54,7 +54,7 @@ impl Candidate {
 
     async fn campaign(&mut self, stopped: &Stopped, writer: &mut Writer) -> Result<(), Failure> {
         let (wait, limit) = self.0.time_limits();
-        let invoke_us = now();
+        let invoke_us = self.0.recorder.now();
         let value = format!("{}@{invoke_us}", self.0.name);
         let election = self.0.client.election(ELECTION).value(&value).ttl(self.0.ttl()).wait(wait);
         let answer = answer(election.campaign(), limit, stopped.clone()).await;

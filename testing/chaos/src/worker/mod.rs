@@ -9,6 +9,7 @@ mod task;
 
 use crate::Failure;
 use crate::recorder::Recorder;
+use crate::resource::Writer;
 use election::Candidate;
 use fastrand::Rng;
 use fencelock::Client;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use task::Task;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 /// The environment variable of a worker.
 pub(crate) const VARIABLE: &str = "FENCELOCK_CHAOS_WORKER";
@@ -73,20 +75,40 @@ async fn crowd(job: WorkerJob, stopped: watch::Receiver<bool>) -> Result<(), Fai
     let recorder = Arc::new(Recorder::new(&job.history)?);
     let Some(client) = connect(&job, &stopped).await? else { return Ok(()) };
     let job = Arc::new(job);
-    let mut rng = Rng::with_seed(job.seed);
-    let mut task = |number| {
-        let rng = Rng::with_seed(rng.u64(..));
-        Task::new(number, Arc::clone(&job), client.clone(), Arc::clone(&recorder), rng)
-    };
-    let mut tasks: Vec<_> = (0..job.tasks).map(|number| tokio::spawn(task(number).run(stopped.clone()))).collect();
-    tasks.push(tokio::spawn(Candidate(task(job.tasks)).run(stopped.clone())));
-    election::observe(&job, &client, &recorder, stopped).await?;
-    for task in tasks {
+    let mut writers = Vec::new();
+    for _ in 0..=job.tasks {
+        writers.push(Writer::connect(job.resource).await?);
+    }
+    for task in start(&job, &client, &recorder, writers, || stopped.clone()) {
         task.await??;
     }
     // A lock that could not be released expires; otherwise the final check of the run detects it.
     let _ = client.close(CLOSE_TIMEOUT).await;
     Ok(())
+}
+
+/// Starts the tasks, the candidate and the observer of a process. They end when the run does.
+pub(crate) fn start(
+    job: &Arc<WorkerJob>,
+    client: &Client,
+    recorder: &Arc<Recorder>,
+    writers: Vec<Writer>,
+    mut stopped: impl FnMut() -> watch::Receiver<bool>,
+) -> Vec<JoinHandle<Result<(), Failure>>> {
+    let mut rng = Rng::with_seed(job.seed);
+    let mut started =
+        vec![tokio::spawn(election::observe(Arc::clone(job), client.clone(), Arc::clone(recorder), stopped()))];
+    for (number, writer) in writers.into_iter().enumerate() {
+        let rng = Rng::with_seed(rng.u64(..));
+        let task = Task::new(number, Arc::clone(job), client.clone(), Arc::clone(recorder), rng);
+        let stopped = stopped();
+        started.push(if number < job.tasks {
+            tokio::spawn(task.run(writer, stopped))
+        } else {
+            tokio::spawn(Candidate(task).run(writer, stopped))
+        });
+    }
+    started
 }
 
 /// Connects until a server answers, because a worker may start during a fault; `None` if the run ends before.

@@ -3,12 +3,11 @@
 use super::recorded_hold::RecordedHold;
 use super::task::{Stopped, Task, answer};
 use crate::Failure;
-use crate::history::{HistoryLine, Op, Outcome};
-use crate::recorder::{done_line, now};
+use crate::history::{Op, Outcome};
 use crate::resource::Writer;
 use crate::rng_ext::RngExt as _;
 use crate::workload::{ONCE, STARTS, WINDOW};
-use fencelock::{Error, FencingToken, Guard, Mode, OncePerWindow, OnceStart, UnfinishedRun, WindowDone};
+use fencelock::{Error, FencingToken, Guard, Mode, OncePerWindow, OnceStart, UnfinishedRun};
 use std::time::Duration;
 
 /// Work that a task does at most once in each window.
@@ -28,7 +27,7 @@ impl Task {
     async fn try_once(&mut self, stopped: &Stopped, writer: &mut Writer) -> Result<Option<Duration>, Failure> {
         let (wait, limit) = self.time_limits();
         let once = self.client.once(ONCE, WINDOW).ttl(self.ttl()).wait(wait).label(&self.name);
-        let invoke_us = now();
+        let invoke_us = self.recorder.now();
         let answer = answer(once.clone().begin(), limit, stopped.clone()).await;
         match self.granted(ONCE, Mode::Exclusive, invoke_us, answer) {
             Some(OnceStart::Started(run)) => {
@@ -39,7 +38,7 @@ impl Task {
             }
             Some(OnceStart::AlreadyDone(done)) => {
                 self.recorder.seen("work that was done before");
-                self.note_done(invoke_us, &done);
+                self.recorder.note_done(&self.name, invoke_us, &done);
                 Ok(Some(done.next_window_in()))
             }
             None => Ok(None),
@@ -59,10 +58,10 @@ impl Task {
         if self.rng.chance(400_000) {
             self.recorder.seen("work that was given back");
         } else if self.succeed(rest, &hold).await {
-            let invoke_us = now();
+            let invoke_us = self.recorder.now();
             // No other client can succeed before the release, so the report is about this run.
             if let Ok(Some(done)) = once.done().await {
-                self.note_done(invoke_us, &done);
+                self.recorder.note_done(&self.name, invoke_us, &done);
             }
         }
         hold.access(writer).await?;
@@ -71,9 +70,9 @@ impl Task {
     }
 
     async fn succeed(&self, rest: UnfinishedRun, hold: &RecordedHold) -> bool {
-        let invoke_us = now();
+        let invoke_us = self.recorder.now();
         let answer = rest.succeed().await;
-        let line = hold.line(Op::Succeed, invoke_us, now());
+        let line = hold.line(Op::Succeed, invoke_us, self.recorder.now());
         self.recorder.note(&match &answer {
             Ok(()) => line,
             Err(error @ Error::Lost { .. }) => line.result(Outcome::Fail).what(error.to_string()),
@@ -83,11 +82,6 @@ impl Task {
             self.recorder.seen("work that succeeded");
         }
         answer.is_ok()
-    }
-
-    fn note_done(&self, invoke_us: u64, done: &WindowDone) {
-        let line: HistoryLine = done_line(&self.name, invoke_us, done);
-        self.recorder.note(&line);
     }
 }
 
@@ -127,7 +121,7 @@ impl Task {
         stopped: &Stopped,
         failed: Option<FencingToken>,
     ) -> Option<(Guard, UnfinishedRun, RecordedHold)> {
-        let invoke_us = now();
+        let invoke_us = self.recorder.now();
         let answer = answer(once.clone().begin(), limit, stopped.clone()).await;
         let (guard, rest) = match self.granted(STARTS, Mode::Exclusive, invoke_us, answer)? {
             OnceStart::Started(run) => run.into_parts(),
@@ -135,15 +129,15 @@ impl Task {
                 if failed == Some(done.fencing_token()) {
                     self.recorder.seen("a failed run whose start counted");
                 }
-                self.note_done(invoke_us, &done);
+                self.recorder.note_done(&self.name, invoke_us, &done);
                 return None;
             }
         };
         let hold = RecordedHold::take(&guard, &self.claim(invoke_us), None);
-        self.recorder.note(&hold.line(Op::Start, invoke_us, now()));
-        let invoke_us = now();
+        self.recorder.note(&hold.line(Op::Start, invoke_us, self.recorder.now()));
+        let invoke_us = self.recorder.now();
         if let Ok(Some(done)) = once.done().await {
-            self.note_done(invoke_us, &done);
+            self.recorder.note_done(&self.name, invoke_us, &done);
         }
         Some((guard, rest, hold))
     }

@@ -1,6 +1,6 @@
 use crate::Failure;
 use crate::history::{HistoryLine, Op, Outcome, SUPERSEDED_BY, SlotOf};
-use crate::recorder::{Recorder, assumed_lease, micros, now};
+use crate::recorder::{Recorder, assumed_lease, micros};
 use crate::resource::{AccessKind, Writer, Written};
 use fencelock::{Client, Error, FencingToken, Guard, Held, HolderId, LossReason, Mode, Released};
 use std::sync::Arc;
@@ -56,8 +56,8 @@ impl RecordedHold {
     /// A hold, and the line to record.
     pub(super) fn begin(op: Op, granted: &Held, holder: String, claim: &Claim<'_>) -> (Self, HistoryLine) {
         let Claim { client, invoke_us, ttl, recorder } = *claim;
-        let at = now();
-        let until_us = at.saturating_add(micros(granted.remaining()));
+        let at = recorder.now();
+        let until_us = at.saturating_add(recorder.lasts(granted.remaining()));
         let hold = Self {
             client: client.to_owned(),
             key: granted.key().to_string(),
@@ -86,7 +86,7 @@ impl RecordedHold {
                 Some((guard, hold))
             }
             Err(error) => {
-                let line = self.line(Op::Downgrade, invoke_us, now()).mode(Mode::Shared);
+                let line = self.line(Op::Downgrade, invoke_us, self.recorder.now()).mode(Mode::Shared);
                 self.recorder.note(&line.result(Outcome::Info).what(format!("{error:#}")));
                 if let Error::Lost { reason, .. } = &error {
                     self.lost(reason);
@@ -102,15 +102,15 @@ impl RecordedHold {
 
     /// Checks whether the watchdog has renewed the lease. The new end shows when the renewal was requested.
     pub(crate) fn record_renewal(&mut self, held: &Held) {
-        let at = now();
+        let at = self.recorder.now();
         let left = held.remaining();
-        let until_us = at.saturating_add(micros(left));
+        let until_us = at.saturating_add(self.recorder.lasts(left));
         // The time between the two lines above is less than a millisecond.
         if left.is_zero() || until_us < self.until_us + 1000 {
             return;
         }
         self.until_us = until_us;
-        let mut line = self.line(Op::Renew, until_us.saturating_sub(assumed_lease(micros(self.ttl))), at);
+        let mut line = self.line(Op::Renew, until_us.saturating_sub(self.recorder.lasts(assumed_lease(self.ttl))), at);
         line.valid_until_us = Some(until_us);
         self.recorder.note(&line);
         self.recorder.seen("renewed by the watchdog");
@@ -118,9 +118,9 @@ impl RecordedHold {
 
     /// Renews, and waits for the confirmation.
     pub(crate) async fn renew(&self, client: &Client, id: HolderId) {
-        let invoke_us = now();
+        let invoke_us = self.recorder.now();
         let answer = client.renew(&self.key, id, self.ttl).await;
-        let line = self.line(Op::Renew, invoke_us, now());
+        let line = self.line(Op::Renew, invoke_us, self.recorder.now());
         let line = match &answer {
             Ok(_) => line,
             Err(error @ Error::Lost { .. }) => line.result(Outcome::Fail).what(error.to_string()),
@@ -137,9 +137,9 @@ impl RecordedHold {
             Mode::Shared => (AccessKind::Read, Op::Read),
             _ => return Ok(()),
         };
-        let invoke_us = now();
+        let invoke_us = self.recorder.now();
         let written = writer.access(&self.key, access, self.fence).await;
-        let mut line = self.line(op, invoke_us, now());
+        let mut line = self.line(op, invoke_us, self.recorder.now());
         match written {
             Ok(Written::Taken(seq)) => line.seq = Some(seq),
             Ok(Written::Refused(greatest)) => {
@@ -160,7 +160,7 @@ impl RecordedHold {
     }
 
     pub(super) fn note_loss(&self, why: &LossReason) {
-        let at = now();
+        let at = self.recorder.now();
         self.recorder.note(&self.line(Op::Lost, at, at).what(why.to_string()));
     }
 
@@ -177,7 +177,7 @@ impl RecordedHold {
 
     /// Records the end of the assumed hold, before another client can acquire the lock.
     pub(super) fn begin_release(&self) -> u64 {
-        let at = now();
+        let at = self.recorder.now();
         self.recorder.note(&self.line(Op::Yield, at, at));
         at
     }
@@ -191,7 +191,7 @@ impl RecordedHold {
     pub(crate) async fn end(&self, request: impl Future<Output = Result<Released, Error>>) {
         let invoke_us = self.begin_release();
         let answer = request.await;
-        let line = self.line(Op::Release, invoke_us, now());
+        let line = self.line(Op::Release, invoke_us, self.recorder.now());
         self.recorder.note(&match &answer {
             Ok(Released::Released) => line,
             Ok(Released::AlreadyLost { why }) => line.result(Outcome::Fail).what(why.to_string()),
@@ -208,6 +208,7 @@ impl RecordedHold {
     pub(crate) fn drop<G>(&self, guard: G) {
         let invoke_us = self.begin_release();
         drop(guard);
-        self.recorder.note(&self.line(Op::Release, invoke_us, now()).result(Outcome::Info).what("dropped"));
+        self.recorder
+            .note(&self.line(Op::Release, invoke_us, self.recorder.now()).result(Outcome::Info).what("dropped"));
     }
 }

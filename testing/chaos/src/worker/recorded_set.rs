@@ -1,7 +1,6 @@
 use super::recorded_hold::{Claim, RecordedHold};
 use crate::Failure;
 use crate::history::{Op, Outcome};
-use crate::recorder::now;
 use crate::resource::Writer;
 use fencelock::{Client, Error, Guards, HeldAll, HolderId, LossReason, Released, ReleasedAll};
 use std::time::Duration;
@@ -54,11 +53,11 @@ impl RecordedSet {
 
     /// Records what the library says about the set. The three ways to ask must give one answer.
     pub(crate) async fn ask(&self, guards: &Guards) {
-        let invoke_us = now();
+        let hold = &self.holds[0];
+        let invoke_us = hold.recorder.now();
         let is_lost = tokio::time::timeout(Duration::ZERO, guards.lost()).await.is_ok();
         if guards.is_held() || guards.check().is_ok() || !is_lost {
-            let hold = &self.holds[0];
-            hold.recorder.note(&hold.line(Op::Held, invoke_us, now()));
+            hold.recorder.note(&hold.line(Op::Held, invoke_us, hold.recorder.now()));
         }
     }
 
@@ -75,7 +74,7 @@ impl RecordedSet {
         let hold = &self.holds[index];
         let invoke_us = hold.begin_release();
         let answer = client.release(&hold.key, id).await;
-        let line = hold.line(Op::Release, invoke_us, now()).what("without its guard");
+        let line = hold.line(Op::Release, invoke_us, hold.recorder.now()).what("without its guard");
         let is_released = matches!(answer, Ok(Released::Released));
         hold.recorder.note(&line.result(if is_released { Outcome::Ok } else { Outcome::Info }));
         is_released
@@ -94,7 +93,7 @@ impl RecordedSet {
         let answer = guards.release().await;
         let losses = if let Ok(ReleasedAll::AlreadyLost { losses }) = &answer { losses.as_slice() } else { &[] };
         for ((hold, is_lost), invoke_us) in self.holds.iter().zip(&self.lost).zip(invoked) {
-            let line = hold.line(Op::Release, invoke_us, now());
+            let line = hold.line(Op::Release, invoke_us, hold.recorder.now());
             let loss = losses.iter().find(|loss| loss.key.as_str() == hold.key);
             hold.recorder.note(&match (&answer, loss) {
                 (Err(error), _) => line.result(Outcome::Info).what(format!("{error:#}")),
@@ -116,7 +115,8 @@ impl RecordedSet {
         let invoked: Vec<u64> = self.holds.iter().map(RecordedHold::begin_release).collect();
         drop(guards);
         for (hold, invoke_us) in self.holds.iter().zip(invoked) {
-            hold.recorder.note(&hold.line(Op::Release, invoke_us, now()).result(Outcome::Info).what("dropped"));
+            hold.recorder
+                .note(&hold.line(Op::Release, invoke_us, hold.recorder.now()).result(Outcome::Info).what("dropped"));
         }
     }
 }

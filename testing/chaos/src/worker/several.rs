@@ -3,7 +3,7 @@
 use super::recorded_set::RecordedSet;
 use super::task::{POLL_INTERVAL, Stopped, Task, answer};
 use crate::Failure;
-use crate::recorder::{micros, now};
+use crate::recorder::micros;
 use crate::resource::Writer;
 use crate::rng_ext::RngExt as _;
 use fencelock::{Guards, HolderId, Key, LossReason, Mode};
@@ -48,7 +48,7 @@ impl Task {
         let (wait, limit) = self.time_limits();
         let locks = self.client.lock_all(keys).ttl(self.ttl()).wait(wait).label(self.label());
         let locks = if mode == Mode::Shared { locks.shared() } else { locks };
-        let invoke_us = now();
+        let invoke_us = self.recorder.now();
         let answer = answer(locks.acquire(), limit, stopped.clone()).await;
         let guards = self.granted(&keys[0], mode, invoke_us, answer)?;
         let set = RecordedSet::take(&guards, &self.claim(invoke_us));
@@ -65,7 +65,7 @@ impl Task {
         set.record_renewal(&guards.held());
         abandon(guards);
         let until_us = set.holds.iter().map(|hold| hold.until_us).max().unwrap_or(0);
-        let left = Duration::from_micros(until_us.saturating_sub(now()));
+        let left = Duration::from_micros(until_us.saturating_sub(self.recorder.now()));
         tokio::time::sleep(left + self.rng.millis(20, 400)).await;
         set.access(writer).await
     }
@@ -77,8 +77,8 @@ impl Task {
         mut set: RecordedSet,
         writer: &mut Writer,
     ) -> Result<(), Failure> {
-        let ends = now() + micros(self.long_hold());
-        while now() < ends {
+        let ends = self.recorder.now() + micros(self.long_hold());
+        while self.recorder.now() < ends {
             tokio::select! {
                 biased;
                 loss = guards.lost() => {

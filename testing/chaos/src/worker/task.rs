@@ -2,7 +2,7 @@ use super::WorkerJob;
 use super::recorded_hold::{Claim, RecordedHold};
 use crate::Failure;
 use crate::history::{HistoryLine, Op, Outcome};
-use crate::recorder::{Recorder, micros, now};
+use crate::recorder::{Recorder, micros};
 use crate::resource::Writer;
 use crate::rng_ext::RngExt as _;
 use crate::workload::{self, ClaimSettings, Wanted};
@@ -32,6 +32,7 @@ pub(crate) struct Task {
 /// The answer to an attempt, unless it is given up before.
 pub(super) async fn answer<T>(attempt: impl Future<Output = T>, limit: Duration, mut stopped: Stopped) -> Option<T> {
     tokio::select! {
+        biased;
         answer = attempt => Some(answer),
         () = tokio::time::sleep(limit) => None,
         _ = stopped.wait_for(|stopped| *stopped) => None,
@@ -49,7 +50,7 @@ enum Usage {
     Overrun,
     /// Renews explicitly.
     ByHand,
-    /// Drops the guard.
+    /// Drops the guard, or the future that releases it.
     Careless,
     /// Downgrades the lock.
     Downgrade,
@@ -60,8 +61,7 @@ impl Task {
         Self { number, name: format!("{}.{number}", job.name), job, client, recorder, rng }
     }
 
-    pub(crate) async fn run(mut self, stopped: Stopped) -> Result<(), Failure> {
-        let mut writer = Writer::connect(self.job.resource).await?;
+    pub(crate) async fn run(mut self, mut writer: Writer, stopped: Stopped) -> Result<(), Failure> {
         while !*stopped.borrow() {
             match workload::choose(&self.job.keys, self.number, &mut self.rng) {
                 Wanted::One(key) => self.use_one(&key, &stopped, &mut writer).await?,
@@ -116,7 +116,7 @@ impl Task {
         let mode = workload::mode_of(key, self.job.writers_percent, &mut self.rng);
         let (wait, limit) = self.time_limits();
         let request = ClaimSettings { key, mode, ttl: self.ttl(), wait, label: self.label() };
-        let invoke_us = now();
+        let invoke_us = self.recorder.now();
         let answer = answer(workload::acquire(&self.client, request), limit, stopped).await;
         let (guard, slot) = self.granted(key, mode, invoke_us, answer)?;
         let hold = RecordedHold::take(&guard, &self.claim(invoke_us), slot);
@@ -136,7 +136,7 @@ impl Task {
         invoke_us: u64,
         answer: Option<Result<T, Error>>,
     ) -> Option<T> {
-        let line = HistoryLine::new(&self.name, key, Op::Acquire, invoke_us, now()).mode(mode);
+        let line = HistoryLine::new(&self.name, key, Op::Acquire, invoke_us, self.recorder.now()).mode(mode);
         let line = match answer {
             Some(Ok(granted)) => return Some(granted),
             None => line.result(Outcome::Info).what("given up"),
@@ -184,10 +184,13 @@ impl Task {
             Usage::Short | Usage::Careless => tokio::time::sleep(self.rng.millis(1, 25)).await,
         }
         hold.access(writer).await?;
-        if matches!(manner, Usage::Careless) {
+        if !matches!(manner, Usage::Careless) {
+            hold.release(guard).await;
+        } else if self.rng.bool() {
             hold.drop(guard);
         } else {
-            hold.release(guard).await;
+            // The release goes on in the background.
+            let _ = tokio::time::timeout(self.rng.millis(0, 4), hold.release(guard)).await;
         }
         Ok(())
     }
@@ -195,15 +198,15 @@ impl Task {
     async fn overrun(&mut self, guard: Guard, mut hold: RecordedHold, writer: &mut Writer) -> Result<(), Failure> {
         hold.record_renewal(&guard.held());
         guard.into_holder();
-        let left = Duration::from_micros(hold.until_us.saturating_sub(now()));
+        let left = Duration::from_micros(hold.until_us.saturating_sub(self.recorder.now()));
         tokio::time::sleep(left + self.rng.millis(20, 400)).await;
         self.recorder.seen("a hold past its lease");
         hold.access(writer).await
     }
 
     async fn hold_long(&mut self, guard: Guard, mut hold: RecordedHold, writer: &mut Writer) -> Result<(), Failure> {
-        let ends = now() + micros(self.long_hold());
-        while now() < ends {
+        let ends = self.recorder.now() + micros(self.long_hold());
+        while self.recorder.now() < ends {
             tokio::select! {
                 biased;
                 why = guard.lost() => {
