@@ -43,7 +43,7 @@ impl TestQuorum {
     }
 
     /// The number of nodes on which this holder has this token.
-    async fn nodes_with(&self, of: &Claim, token: FencingToken) -> usize {
+    pub(crate) async fn nodes_with(&self, of: &Claim, token: FencingToken) -> usize {
         let mut nodes = 0;
         for node in &self.nodes {
             let seen = node.holding(of.key.as_str()).await;

@@ -3,11 +3,12 @@
 use super::Mutant;
 use super::client::Timer;
 use super::coverage::Coverage;
+use super::machines::{Call, CallAction, CallTimer, NodeReply, NodeRequest};
 use super::message::{Reply, Request, RequestBody, Response};
 use super::running::{Done, Kind, Link, Of, Running};
 use super::world::{Event, World};
 use fencelock_core::engine::HoldId;
-use fencelock_core::quorum::{Call, CallAction, CallTimer, NodeHealth, NodePlan, NodeReply, NodeRequest, left_out};
+use fencelock_core::quorum::{NodeHealth, NodePlan, left_out};
 use fencelock_core::{Acquire, Intent, Moment, NodeSet, Raise, Unknown};
 use std::time::Duration;
 

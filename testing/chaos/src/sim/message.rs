@@ -1,4 +1,4 @@
-use fencelock_core::quorum::NodeReply;
+use super::machines::NodeReply;
 use fencelock_core::{FencingToken, Mode, Owner, Queueing};
 
 /// A request of a client to a node.

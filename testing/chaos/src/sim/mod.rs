@@ -19,6 +19,7 @@ mod clock;
 mod command;
 mod coverage;
 mod events;
+mod machines;
 mod message;
 mod mix;
 mod mode_mutants;

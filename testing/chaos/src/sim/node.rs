@@ -1,9 +1,9 @@
 use super::clock::SimClock;
 use super::events::{channel, tokens};
+use super::machines::NodeReply;
 use super::message::{Reply, Request, RequestBody, owner};
 use super::scenario::Scenario;
 use super::{Mutant, mode_mutants};
-use fencelock_core::quorum::NodeReply;
 use fencelock_core::{
     self as core, Expiry, Fault, FencingToken, Foreign, HandOffBounds, Holder, HolderId, Occupant, Owner, Raise,
     Unknown,

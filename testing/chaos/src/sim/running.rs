@@ -1,7 +1,7 @@
 //! The pending calls of a client, and their results.
 
+use super::machines::{CallTimer, ClaimCall, DowngradeCall, NodeReply, ReleaseCall, RenewCall};
 use fencelock_core::engine::{HoldId, PendingRelease};
-use fencelock_core::quorum::{CallTimer, ClaimCall, DowngradeCall, NodeReply, ReleaseCall, RenewCall};
 use fencelock_core::{Acquire, Downgrade, Fault, Moment, NodeSet, Release, Renew, Unknown};
 
 /// A pending call of a client.

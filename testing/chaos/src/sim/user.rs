@@ -3,6 +3,7 @@
 use super::Mutant;
 use super::client::{Client, PendingDowngrade, SimHold, SimRng, SimTask, Timer, number_of};
 use super::coverage::Coverage;
+use super::machines::{ClaimCall, DowngradeCall, NodeReply, ReleaseCall, RenewCall};
 use super::message::{Reply, RequestBody};
 use super::running::{Done, Kind, Of};
 use super::world::{World, holder_name};
@@ -13,7 +14,7 @@ use fencelock_core::engine::{
     KeyEngine, KeyReply, KeyRequest, LeaseSharing, Leaving, PendingRelease, ReleaseOutcome, RenewalPass, Sender,
     Source, Status, Tenure, Worker,
 };
-use fencelock_core::quorum::{ClaimCall, DowngradeCall, NodeReply, REPLY_TIMEOUT, ReleaseCall, RenewCall, proposal};
+use fencelock_core::quorum::{REPLY_TIMEOUT, proposal, renewal_limit};
 use fencelock_core::{
     Acquire, Claim, ClaimReply, Defeat, Downgrade, Fault, LossReason, Mode, Moment, Raise, Renew, Renewal, RenewalPlan,
     Sent, Unknown,
@@ -447,9 +448,8 @@ impl World<'_> {
         let holder = number_of(proof);
         let renewal = Renewal::new(self.keys[self.clients[client].key].clone(), proof, self.scenario.ttl);
         let shortest = self.settings.shortest_limit;
-        let plan = self.plan(client, |health| {
-            RenewCall::limit(std::slice::from_ref(&renewal), |most| health.limit(most, shortest))
-        });
+        let plan = self
+            .plan(client, |health| renewal_limit(std::slice::from_ref(&renewal), |most| health.limit(most, shortest)));
         let (sent, invoked) = (self.clients[client].clock.moment(self.now), self.now);
         if self.shares.queues() {
             return self.ask(client, Of::Renew { hold: id, sent, invoked }, holder, RequestBody::Renew, plan[0].limit);

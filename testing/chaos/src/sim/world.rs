@@ -2,6 +2,7 @@ use super::client::{Client, ClientMemory, Timer};
 use super::clock::SimClock;
 use super::coverage::{Coverage, CoverageCounts};
 use super::events::{self, Message, deliver};
+use super::machines::NodeReply;
 use super::message::{Reply, Request, RequestBody, Response, owner};
 use super::mix::{Mix, Shares};
 use super::node::{SimNode, SurvivingData};
@@ -12,7 +13,7 @@ use crate::history::{History, HistoryLine, Op, Outcome};
 use crate::rng_ext::RngExt as _;
 use fastrand::Rng;
 use fencelock_core::engine::{AcquireKey, Config, SharingLimits};
-use fencelock_core::quorum::{NodeReply, Settings};
+use fencelock_core::quorum::Settings;
 use fencelock_core::{Acquire, Capabilities, FenceGate, FencingToken, Key, Mode, Owner, Quorum};
 use std::sync::Arc;
 

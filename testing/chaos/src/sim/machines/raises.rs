@@ -1,34 +1,33 @@
-use super::call::{send, stop};
-use super::{CallAction, CallTimer, NodeRequest, NodeSet, Raise, Round, Verdict};
-use crate::{FencingToken, Unknown};
+use super::call::{CallAction, CallTimer, NodeRequest, send, stop};
+use fencelock_core::{FencingToken, NodeSet, Raise, Round, Unknown, Verdict};
 use std::time::Duration;
 
 /// How long to wait for equal grants after a majority of different ones. Equal grants save a round trip.
 const GRACE: Duration = Duration::from_millis(1);
 
 /// The raises of a [`Round`] that have not been answered, and the grace period before the first of them.
-#[derive(Debug, Clone, Hash)]
-pub(super) struct Raises {
+#[derive(Debug, Clone)]
+pub(crate) struct Raises {
     nodes: NodeSet,
     /// Whether the timer of the grace period runs.
     grace: bool,
 }
 
 impl Raises {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { nodes: NodeSet::new(), grace: false }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    pub(super) fn contains(&self, node: usize) -> bool {
+    pub(crate) fn contains(&self, node: usize) -> bool {
         self.nodes.contains(node)
     }
 
     /// Starts the timer of the grace period if the votes are split, and stops it if they no longer are.
-    pub(super) fn set_grace<T>(&mut self, round: &Round, verdict: &Verdict, out: &mut Vec<CallAction<T>>) {
+    pub(crate) fn set_grace<T>(&mut self, round: &Round, verdict: &Verdict, out: &mut Vec<CallAction<T>>) {
         let split = *verdict == Verdict::Pending && round.is_split();
         if split != self.grace {
             self.grace = split;
@@ -37,7 +36,7 @@ impl Raises {
     }
 
     /// Sends a raise to these nodes. A node without a time limit is left out, and counts as a refusal.
-    pub(super) fn send<T>(
+    pub(crate) fn send<T>(
         &mut self,
         round: &mut Round,
         (to, nodes): (FencingToken, NodeSet),
@@ -58,7 +57,7 @@ impl Raises {
     }
 
     /// Takes the reply to a raise; `None` if it was counted before.
-    pub(super) fn on_reply<T>(
+    pub(crate) fn on_reply<T>(
         &mut self,
         round: &mut Round,
         node: usize,

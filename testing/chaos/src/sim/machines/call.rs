@@ -1,9 +1,9 @@
-use super::{Raise, Settings};
-use crate::{Acquire, Downgrade, Fault, FencingToken, Moment, Release, Renew, Span, Unknown};
+use fencelock_core::quorum::Settings;
+use fencelock_core::{Acquire, Downgrade, Fault, FencingToken, Moment, Raise, Release, Renew, Span, Unknown};
 use std::time::Duration;
 
 /// A request is cancelled this long after it has timed out, because no reply is expected any more.
-pub(super) const GIVE_UP: Duration = Duration::from_secs(5);
+pub(crate) const GIVE_UP: Duration = Duration::from_secs(5);
 
 /// One call to all nodes of a quorum, as a state machine without I/O: [`super::ClaimCall`], [`super::ReleaseCall`],
 /// [`super::RenewCall`] and [`super::DowngradeCall`].
@@ -11,7 +11,7 @@ pub(super) const GIVE_UP: Duration = Duration::from_secs(5);
 /// A driver reports what happened, and carries out the actions that the call adds to `out`, in order, until the call
 /// [is over](Call::is_over). That is later than its [result](CallAction::Done): requests and releases continue in the
 /// background. The driver reuses the list of actions.
-pub trait Call {
+pub(crate) trait Call {
     /// The result for the caller.
     type Output;
 
@@ -40,8 +40,8 @@ pub trait Call {
 }
 
 /// A request to a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum NodeRequest {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NodeRequest {
     /// The claim. It proposes the same tokens to every node.
     Claim,
     /// [`Request::Raise`](crate::Request::Raise) to this token.
@@ -59,8 +59,8 @@ pub enum NodeRequest {
 }
 
 /// The answer to a [`NodeRequest`].
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum NodeReply {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum NodeReply {
     /// To [`NodeRequest::Claim`].
     Claim(Result<Acquire, Unknown>),
     /// To [`NodeRequest::Raise`].
@@ -78,8 +78,8 @@ pub enum NodeReply {
 }
 
 /// A timer of one call. Setting it again moves it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum CallTimer {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum CallTimer {
     /// For the call as a whole.
     Call,
     /// For the raise of this node.
@@ -90,7 +90,7 @@ pub enum CallTimer {
 
 /// What the driver of a [`Call`] must do.
 #[derive(Debug, Clone)]
-pub enum CallAction<T> {
+pub(crate) enum CallAction<T> {
     /// Send a request and report the answer to [`Call::on_reply`].
     Send {
         /// To this node.
@@ -118,27 +118,18 @@ pub enum CallAction<T> {
     Done(T),
 }
 
-/// How a call uses one node.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct NodePlan {
-    /// The time limit for its reply: [`super::NodeHealth::limit`].
-    pub limit: Duration,
-    /// Why it is left out; `None` if it is used.
-    pub left_out: Option<Unknown>,
-}
-
 /// The node has not answered within `limit`.
-pub(super) fn no_answer(settings: &Settings, node: usize, limit: Duration) -> Unknown {
-    Unknown::new(settings.name(node), Fault::Timeout, format!("timeout {}", Span(limit)))
+pub(crate) fn no_answer(settings: &Settings, node: usize, limit: Duration) -> Unknown {
+    Unknown::new(&*settings.names[node], Fault::Timeout, format!("timeout {}", Span(limit)))
 }
 
 /// Sends a request and sets the timer of the node.
-pub(super) fn send<T>(node: usize, request: NodeRequest, limit: Duration, out: &mut Vec<CallAction<T>>) {
+pub(crate) fn send<T>(node: usize, request: NodeRequest, limit: Duration, out: &mut Vec<CallAction<T>>) {
     out.push(CallAction::Send { node, request });
     let timer = if matches!(request, NodeRequest::Raise(_)) { CallTimer::Raise(node) } else { CallTimer::Node(node) };
     out.push(CallAction::SetTimer { timer, after: Some(limit) });
 }
 
-pub(super) fn stop<T>(timer: CallTimer, out: &mut Vec<CallAction<T>>) {
+pub(crate) fn stop<T>(timer: CallTimer, out: &mut Vec<CallAction<T>>) {
     out.push(CallAction::SetTimer { timer, after: None });
 }

@@ -1,8 +1,9 @@
-use super::call::{GIVE_UP, no_answer, send, stop};
+use super::call::{Call, CallAction, CallTimer, GIVE_UP, NodeReply, NodeRequest, no_answer, send, stop};
 use super::raises::Raises;
-use super::{Call, CallAction, CallTimer, Defeat, NodePlan, NodeReply, NodeRequest, NodeSet, Raise, Round, Settings};
-use super::{Verdict, Vote};
-use crate::{Acquire, Claim, Fault, FencingToken, Intent, Lease, Moment, NodeFault, Occupied, TokenBlock, Unknown};
+use fencelock_core::quorum::{ClaimVotes, NodePlan, Settings};
+use fencelock_core::{
+    Acquire, Claim, Defeat, FencingToken, Intent, Lease, Moment, NodeSet, Raise, Round, TokenBlock, Unknown, Verdict,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,8 +20,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// - A call that is lost, too late or dropped releases on every node that it has sent a request to, even if the node
 ///   did not answer, and repeats the release until the node answers or the lease is over.
 /// - A call that wins keeps its grants, including later ones, once the caller has received the result.
-#[derive(Debug, Clone, Hash)]
-pub struct ClaimCall {
+#[derive(Debug, Clone)]
+pub(crate) struct ClaimCall {
     settings: Arc<Settings>,
     ttl: Duration,
     /// The caller wants a notification when the key is freed.
@@ -29,12 +30,10 @@ pub struct ClaimCall {
     stage: Stage,
     nodes: Vec<NodeClaim>,
     raises: Raises,
-    /// The nodes that granted, or still may grant: a lost round waits a moment for their releases.
-    owing: NodeSet,
-    occupied: Vec<Occupied>,
+    votes: ClaimVotes,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Stage {
     /// The round is open.
     Open,
@@ -48,22 +47,22 @@ enum Stage {
     Detached,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Failure {
     Lost(Defeat),
     TooLate,
 }
 
-#[derive(Debug, Clone, Hash)]
+#[derive(Debug, Clone)]
 struct NodeClaim {
     limit: Duration,
     state: ClaimState,
     busy: bool,
-    cause: Option<Unknown>,
+    left_out: Option<Unknown>,
 }
 
 /// The state of the claim at one node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ClaimState {
     /// It is in flight. `overdue` if it has timed out.
     Claiming { overdue: bool },
@@ -81,26 +80,26 @@ enum ClaimState {
 
 impl ClaimCall {
     /// Creates a call that starts right after `now`.
-    pub fn new(settings: Arc<Settings>, claim: &Claim, plan: Vec<NodePlan>, now: Moment) -> Self {
+    pub(crate) fn new(settings: Arc<Settings>, claim: &Claim, plan: Vec<NodePlan>, now: Moment) -> Self {
         let node = |NodePlan { limit, left_out }: NodePlan| {
             let state = if left_out.is_some() { ClaimState::Over } else { ClaimState::Claiming { overdue: false } };
-            NodeClaim { limit, state, busy: false, cause: left_out }
+            NodeClaim { limit, state, busy: false, left_out }
         };
+        let asked = plan.iter().enumerate().filter(|(_, plan)| plan.left_out.is_none()).map(|(node, _)| node);
         Self {
             round: Round::new(settings.size, now),
+            votes: ClaimVotes::new(Arc::clone(&settings), asked.collect()),
             settings,
             ttl: claim.ttl.get(),
             watches: claim.queueing.intent == Intent::Enqueue,
             stage: Stage::Open,
             nodes: plan.into_iter().map(node).collect(),
             raises: Raises::new(),
-            owing: NodeSet::new(),
-            occupied: Vec::new(),
         }
     }
 
     /// Why the round was lost; `None` if it was not.
-    pub const fn defeat(&self) -> Option<Defeat> {
+    pub(crate) const fn defeat(&self) -> Option<Defeat> {
         self.round.defeat()
     }
 
@@ -121,41 +120,9 @@ impl ClaimCall {
 
     /// Handles a reply, or a timeout.
     fn on_answer(&mut self, node: usize, answer: Result<Acquire, Unknown>, now: Moment, out: &mut Actions) {
-        if !matches!(answer, Ok(Acquire::Granted { .. })) {
-            // A busy node has nothing to release, and a node that does not answer is not waited for.
-            self.owing.remove(node);
-        }
-        let vote = self.vote(node, answer);
+        let vote = self.votes.vote(node, answer, self.stage == Stage::Open);
         let verdict = self.round.vote(node, vote);
         self.decide(verdict, now, out);
-    }
-
-    fn vote(&mut self, node: usize, answer: Result<Acquire, Unknown>) -> Vote {
-        let (vote, cause) = match answer {
-            Ok(Acquire::Granted { tokens }) => (Vote::Granted(tokens), None),
-            Ok(Acquire::Busy(occupied)) => {
-                self.occupied.push(occupied);
-                (Vote::Busy { last_fence: 0 }, None)
-            }
-            Ok(Acquire::Queued { occupied, hand_off, .. }) => {
-                self.occupied.push(occupied);
-                (Vote::Busy { last_fence: hand_off.last_fence }, None)
-            }
-            Ok(answer @ (Acquire::Gone | Acquire::Conflict(_))) => {
-                let (fault, why) = match answer {
-                    Acquire::Conflict(mode) => (Fault::Unsupported, format!("the key is in use as {}", mode.class())),
-                    _ => (Fault::Other, "the lock disappeared during the claim".to_owned()),
-                };
-                (Vote::Unknown, Some(Unknown::new(self.settings.name(node), fault, why)))
-            }
-            Err(cause) if cause.is_refusal() => (Vote::Refused, Some(cause)),
-            Err(cause) => (Vote::Unknown, Some(cause)),
-        };
-        // After the round, a late reply does not change why the other nodes did not grant.
-        if cause.is_some() || self.stage == Stage::Open {
-            self.nodes[node].cause = cause;
-        }
-        vote
     }
 
     fn decide(&mut self, verdict: Verdict, now: Moment, out: &mut Actions) {
@@ -222,7 +189,7 @@ impl ClaimCall {
             out.push(CallAction::SetTimer { timer: CallTimer::Node(node), after: Some(pause) });
             return;
         }
-        self.owing.remove(node);
+        self.votes.released(node);
         // Only busy nodes: a free node would report a change immediately, and again each time.
         if self.watches && self.nodes[node].busy {
             self.nodes[node].state = ClaimState::Watching;
@@ -268,7 +235,7 @@ impl ClaimCall {
     }
 
     fn report_if_clean(&mut self, out: &mut Actions) {
-        if self.owing.is_empty() {
+        if self.votes.is_clean() {
             self.report(out);
         }
     }
@@ -278,23 +245,8 @@ impl ClaimCall {
         let Stage::CleaningUp(failure) = self.stage else { return };
         self.stage = Stage::Detached;
         stop(CallTimer::Call, out);
-        out.push(CallAction::Done(self.result(failure)));
-    }
-
-    fn result(&self, failure: Failure) -> Result<Acquire, Unknown> {
-        let unknown = |fault, detail| Err(Unknown::new(self.settings.backend.clone(), fault, detail));
-        let Failure::Lost(defeat) = failure else {
-            return unknown(Fault::Timeout, "a majority granted the lock, but the lease had already expired");
-        };
-        if let (Defeat::Busy | Defeat::Overtaken, Some(occupied)) = (defeat, most_reported(&self.occupied)) {
-            return Ok(Acquire::Busy(occupied.clone()));
-        }
-        let causes = self.nodes.iter().filter_map(|node| node.cause.as_ref());
-        let causes: Vec<NodeFault> = causes.flat_map(|cause| cause.nodes().to_vec()).collect();
-        if causes.is_empty() {
-            return unknown(Fault::Busy, "a majority granted the lock, but not for long enough to agree");
-        }
-        Err(self.settings.unknown(causes))
+        let defeat = if let Failure::Lost(defeat) = failure { Some(defeat) } else { None };
+        out.push(CallAction::Done(self.votes.failed(defeat)));
     }
 }
 
@@ -305,10 +257,9 @@ impl Call for ClaimCall {
 
     fn start(&mut self, now: Moment, out: &mut Actions) {
         for node in 0..self.nodes.len() {
-            if let Some(cause) = self.nodes[node].cause.clone() {
+            if let Some(cause) = self.nodes[node].left_out.clone() {
                 self.on_answer(node, Err(cause), now, out);
             } else {
-                self.owing.insert(node);
                 send(node, NodeRequest::Claim, self.nodes[node].limit, out);
             }
         }
@@ -366,39 +317,5 @@ impl Call for ClaimCall {
 
     fn last_fence(&self) -> u64 {
         self.round.last_fence()
-    }
-}
-
-/// The occupants that most nodes report. Of reports that are equally common, the one with the most holders counts: a node may not
-/// have received the claim of the last reader yet.
-fn most_reported(occupied: &[Occupied]) -> Option<&Occupied> {
-    let count = |by: &Occupied| occupied.iter().filter(|other| other.holders == by.holders).count();
-    // The last of equal ones counts, so the first report comes last.
-    occupied.iter().rev().max_by_key(|by| (count(by), by.holders.count()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Expiry, Foreign, Holders, Occupant};
-
-    fn report(names: &[&str]) -> Occupied {
-        let mut occupants = names.iter().map(|name| Occupant::Foreign(Foreign::other(*name)));
-        let first = occupants.next().unwrap();
-        let holders = occupants.fold(Holders::one(first.clone()), Holders::and);
-        Occupied { holders, ..Occupied::new(first, Expiry::Never) }
-    }
-
-    #[test]
-    fn the_report_of_most_nodes_counts_and_then_the_longest() {
-        let [a, b, both] = [report(&["a"]), report(&["b"]), report(&["a", "b"])];
-        for (reports, expected) in [
-            (vec![a.clone(), b.clone()], Some(&a)),
-            (vec![a.clone(), both.clone()], Some(&both)),
-            (vec![both.clone(), a.clone()], Some(&both)),
-            (vec![a.clone(), both.clone(), a.clone()], Some(&a)),
-        ] {
-            assert_eq!(most_reported(&reports), expected, "{reports:?}");
-        }
     }
 }

@@ -1,9 +1,7 @@
-use super::call::{no_answer, send, stop};
-use super::count::Count;
+use super::call::{Call, CallAction, CallTimer, NodeReply, NodeRequest, no_answer, send, stop};
 use super::raises::Raises;
-use super::{Call, CallAction, CallTimer, NodePlan, NodeReply, NodeRequest, NodeSet, Outcome, Raise, Round, Settings};
-use super::{Verdict, Vote};
-use crate::{Downgrade, FencingToken, Moment, Unknown};
+use fencelock_core::quorum::{HoldVotes, NodePlan, Settings};
+use fencelock_core::{Downgrade, FencingToken, Moment, NodeSet, Outcome, Raise, Round, Unknown, Verdict, Vote};
 use std::sync::Arc;
 
 /// One downgrade on all nodes: a [`Round`] over the tokens that the nodes give to the shared hold.
@@ -13,11 +11,11 @@ use std::sync::Arc;
 ///   take part keeps the hold exclusive, and refuses readers, until it is released.
 /// - It can be repeated: a node that has already converted the hold returns the same token. So a failed call releases
 ///   nothing.
-#[derive(Debug, Clone, Hash)]
-pub struct DowngradeCall {
+#[derive(Debug, Clone)]
+pub(crate) struct DowngradeCall {
     settings: Arc<Settings>,
     round: Round,
-    count: Count,
+    count: HoldVotes,
     plan: Vec<NodePlan>,
     /// The nodes whose answers to the downgrade have yet to come.
     pending: NodeSet,
@@ -27,10 +25,10 @@ pub struct DowngradeCall {
 
 impl DowngradeCall {
     /// Creates a call that starts right after `now`.
-    pub fn new(settings: Arc<Settings>, plan: Vec<NodePlan>, now: Moment) -> Self {
+    pub(crate) fn new(settings: Arc<Settings>, plan: Vec<NodePlan>, now: Moment) -> Self {
         Self {
             round: Round::new(settings.size, now),
-            count: Count::new(settings.size),
+            count: HoldVotes::new(settings.size),
             settings,
             plan,
             pending: NodeSet::new(),
@@ -50,13 +48,8 @@ impl DowngradeCall {
     }
 
     fn count(&mut self, node: usize, answer: Result<Downgrade, Unknown>, out: &mut Actions) {
-        let vote = match &answer {
-            Ok(Downgrade::Downgraded { token }) => Vote::Granted((*token).into()),
-            Ok(Downgrade::Absent | Downgrade::TakenBy(_)) => Vote::Busy { last_fence: 0 },
-            Err(cause) if cause.is_refusal() => Vote::Refused,
-            Err(_) => Vote::Unknown,
-        };
-        self.count.on_downgrade(node, answer);
+        let vote = Vote::of_downgrade(&answer);
+        self.count.vote(node, answer);
         let verdict = self.round.vote(node, vote);
         self.decide(verdict, out);
     }
@@ -71,14 +64,14 @@ impl DowngradeCall {
             Verdict::Won(tokens) => self.report(Ok(Downgrade::Downgraded { token: tokens.last() }), out),
             // The nodes that have not answered decide between a loss and an unknown result.
             Verdict::Lost(_) if self.is_lost() || self.pending.is_empty() => {
-                self.report(self.count.downgraded(&self.settings), out);
+                self.report(self.count.not_downgraded(&self.settings), out);
             }
             Verdict::Lost(_) | Verdict::Pending => {}
         }
     }
 
     fn is_lost(&self) -> bool {
-        matches!(self.count.outcome, Outcome::Absent | Outcome::Taken)
+        matches!(self.count.outcome(), Outcome::Absent | Outcome::Taken)
     }
 
     fn raise(&mut self, to: FencingToken, nodes: NodeSet, out: &mut Actions) {

@@ -1,12 +1,8 @@
-use super::call::{GIVE_UP, no_answer, send, stop};
-use super::count::Count;
-use super::{Call, CallAction, CallTimer, NodePlan, NodeReply, NodeRequest, NodeSet, Outcome, Settings};
-use crate::{Moment, Release, Unknown};
+use super::call::{Call, CallAction, CallTimer, GIVE_UP, NodeReply, NodeRequest, no_answer, send, stop};
+use fencelock_core::quorum::{HoldVotes, NodePlan, Settings};
+use fencelock_core::{Moment, NodeSet, Outcome, Release, Unknown};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The longest wait for a node: no lease limits a release.
-pub const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A decided release still waits for the other nodes, so that the next claim finds the key free on all of them: for this
 /// fraction of the shortest limit of a node, 20 ms by default. A healthy node takes less.
@@ -16,17 +12,17 @@ const SETTLING: u32 = 5;
 ///
 /// - It is sent to every node, even to one that is left out or has not answered a claim of this holder. There it is
 ///   sent after the claim has ended, because a release that overtakes its claim would free nothing.
-/// - A [`super::Tally`] counts it. Late replies count until it is decided.
+/// - A tally counts it. Late replies count until it is decided.
 /// - Requests in flight when the caller receives the result, or stops waiting, continue in the background.
-#[derive(Debug, Clone, Hash)]
-pub struct ReleaseCall {
+#[derive(Debug, Clone)]
+pub(crate) struct ReleaseCall {
     settings: Arc<Settings>,
-    count: Count,
+    count: HoldVotes,
     nodes: Vec<NodeRelease>,
     stage: Stage,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Counting,
     /// It is decided; the caller receives the result a moment later.
@@ -34,7 +30,7 @@ enum Stage {
     Done,
 }
 
-#[derive(Debug, Clone, Hash)]
+#[derive(Debug, Clone)]
 struct NodeRelease {
     limit: Duration,
     left_out: Option<Unknown>,
@@ -42,7 +38,7 @@ struct NodeRelease {
     overdue: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReleaseState {
     /// A claim of this holder is in flight.
     Waiting,
@@ -52,13 +48,13 @@ enum ReleaseState {
 
 impl ReleaseCall {
     /// `claiming` are the nodes with claims of this holder in flight.
-    pub fn new(settings: Arc<Settings>, plan: Vec<NodePlan>, claiming: NodeSet) -> Self {
+    pub(crate) fn new(settings: Arc<Settings>, plan: Vec<NodePlan>, claiming: NodeSet) -> Self {
         let node = |(node, NodePlan { limit, left_out })| {
             let state = if claiming.contains(node) { ReleaseState::Waiting } else { ReleaseState::Sent };
             NodeRelease { limit, left_out, state, overdue: false }
         };
         let nodes = plan.into_iter().enumerate().map(node).collect();
-        Self { count: Count::new(settings.size), settings, nodes, stage: Stage::Counting }
+        Self { count: HoldVotes::new(settings.size), settings, nodes, stage: Stage::Counting }
     }
 
     fn on_release(&mut self, node: usize, answer: Result<Release, Unknown>, out: &mut Actions) {
@@ -106,7 +102,7 @@ impl ReleaseCall {
 
     fn count(&mut self, node: usize, answer: Result<Release, Unknown>) {
         if self.nodes[node].left_out.is_none() {
-            self.count.on_release(node, answer);
+            self.count.vote(node, answer);
         }
     }
 
@@ -117,7 +113,7 @@ impl ReleaseCall {
             return self.report(out);
         }
         // A late reply may still decide it.
-        if self.stage == Stage::Counting && !matches!(self.count.outcome, Outcome::Pending | Outcome::Unknown) {
+        if self.stage == Stage::Counting && !matches!(self.count.outcome(), Outcome::Pending | Outcome::Unknown) {
             self.stage = Stage::Settling;
             let after = Some(self.settings.shortest_limit / SETTLING);
             out.push(CallAction::SetTimer { timer: CallTimer::Call, after });
@@ -141,7 +137,7 @@ impl Call for ReleaseCall {
     fn start(&mut self, _: Moment, out: &mut Actions) {
         for (node, release) in self.nodes.iter().enumerate() {
             if let Some(cause) = &release.left_out {
-                self.count.on_release(node, Err(cause.clone()));
+                self.count.vote(node, Err::<Release, _>(cause.clone()));
             }
             let request =
                 if release.state == ReleaseState::Waiting { NodeRequest::ClaimEnd } else { NodeRequest::Release };
