@@ -1,12 +1,9 @@
 use crate::{Register, WriteReply};
-use fencelock_core::register::{
-    Call, CallStep, ClaimKey, ClearDone, Context, EvictHold, InspectKey, Memory, Operation, ReadDone, ReleaseKey,
-    RenewHold, Settings, StoreClock, WriteDone,
-};
+use fencelock_core::register::{Context, Decision, Memory, Settings, StoreClock, Update, UpdateStep, View, decisions};
 use fencelock_core::{
     Acquire, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply, Clock, Event,
-    Eviction, Fault, Finding, Holding, Intent, Key, Listener, Listeners, Moment, Renew, Renewal, Reply, Request,
-    RetryPlan, Sent, ServerReport, Trial, Tried, Unknown, hash_slot,
+    Eviction, Fault, Finding, HolderId, Holding, Intent, Key, Listener, Listeners, Moment, Release, Renew, Renewal,
+    Reply, Request, RetryPlan, Sent, ServerReport, Trial, Tried, Unknown, hash_slot,
 };
 use futures_util::{StreamExt, stream};
 use std::collections::HashMap;
@@ -97,48 +94,57 @@ impl RegisterLocks {
         let _polls_suffice = self.register.watch(key);
     }
 
-    /// Drives a call to its answer. What it leaves if it is dropped is in the memory of its key.
-    async fn run<O: Operation<Output: Send> + Send>(&self, key: &Key, operation: O) -> Result<O::Output, Unknown> {
-        self.run_from(key, operation, &mut Sent::AtOnce).await
+    /// Reads a key, decides, and writes if nothing has changed since, until there is an answer. The holder is that of a claim or of its
+    /// release. What it leaves if it is dropped is in the memory of its key.
+    async fn run<T: Send>(
+        &self,
+        key: &Key,
+        holder: Option<HolderId>,
+        decide: impl Fn(&View<'_>) -> Decision<T> + Send,
+    ) -> Result<T, Unknown> {
+        self.run_from(key, holder, decide, &mut Sent::AtOnce).await
     }
 
     /// The same, and tells since when the lease of a claim counts.
     async fn run_from<T: Send>(
         &self,
         key: &Key,
-        operation: impl Operation<Output = T> + Send,
+        holder: Option<HolderId>,
+        decide: impl Fn(&View<'_>) -> Decision<T> + Send,
         sent: &mut Sent,
     ) -> Result<T, Unknown> {
-        let (mut call, mut last) = (Call::new(key.clone(), operation), None);
-        let mut step = self.with(key, |cx| call.start(cx))?;
+        let (mut update, mut read) = (Update::new(holder), None);
         loop {
-            step = match step {
-                CallStep::Done(answer) => return answer,
-                CallStep::Prove => {
+            match self.with(key, |cx| update.judge(read.as_ref(), &decide, cx))? {
+                UpdateStep::Done(answer) => return answer,
+                UpdateStep::Prove => {
                     self.prove().await?;
                     *sent = Sent::At(self.clock.now());
-                    self.with(key, |cx| match &last {
-                        Some(last) => call.on_read(last, cx),
-                        None => call.start(cx),
-                    })?
+                    continue;
                 }
-                CallStep::Read { after } => {
-                    if !after.is_zero() {
-                        self.register.pause(after).await;
-                    }
-                    let reading = last.insert(self.register.read(key).await?.reading(key));
-                    self.with(key, |cx| call.on_read(reading, cx))?
-                }
-                CallStep::Write { expect, record } => {
+                UpdateStep::Read => {}
+                UpdateStep::Write { expect, record } => {
                     match self.register.write_if(key, &expect, record.to_bytes(key)).await? {
                         WriteReply::Written { version, date } => {
-                            self.with(key, |cx| call.on_written(version, date, cx))?
+                            if let Some(answer) = self.with(key, |cx| update.written(version, date, cx))? {
+                                return Ok(answer);
+                            }
                         }
-                        WriteReply::Refused { why } => self.with(key, |cx| call.on_refused(why, cx.nonce))?,
+                        WriteReply::Refused { why } => {
+                            let pause = self.with(key, |cx| update.refused(why, cx.nonce))?;
+                            if !pause.is_zero() {
+                                self.register.pause(pause).await;
+                            }
+                        }
                     }
                 }
             }
+            read = Some(self.register.read(key).await?.reading(key));
         }
+    }
+
+    async fn free(&self, key: &Key, holder: HolderId) -> Result<Release, Unknown> {
+        self.run(key, Some(holder), |view| decisions::release(holder, view)).await
     }
 
     async fn prove(&self) -> Result<(), Unknown> {
@@ -173,7 +179,7 @@ impl RegisterLocks {
         let mut known = self.known();
         let proved = known.proved;
         let (memory, clock) = known.memory(key);
-        Ok(step(&mut Context { backend: &backend, memory, clock, proved, now, nonce }))
+        Ok(step(&mut Context { key, backend: &backend, memory, clock, proved, now, nonce }))
     }
 }
 
@@ -202,19 +208,21 @@ impl Backend for RegisterLocks {
         match request {
             Request::Claim(claim, _) => Reply::of(|| self.claim(claim)),
             Request::Renew(renewals) => Reply::of(move || self.renew_each(renewals)),
-            Request::Release(key, holder) => Reply::of(|| self.run(key, ReleaseKey(*holder))),
-            Request::Inspect(key) => Reply::of(|| self.run(key, InspectKey)),
+            Request::Release(key, holder) => Reply::of(|| self.free(key, *holder)),
+            Request::Inspect(key) => Reply::of(|| self.run(key, None, decisions::inspect)),
             Request::Watch(key) => Box::pin(async { self.register.watch(key).into() }),
             Request::List => Reply::of(|| self.list_all()),
             Request::Evict(seen) => Reply::of(|| self.end_holds(seen)),
             Request::TryOut(key) => Reply::of(move || self.try_lock(key)),
             Request::Diagnose => Reply::of(|| self.report()),
-            Request::ReadCompletion(key) => Reply::of(|| self.run(key, ReadDone)),
+            Request::ReadCompletion(key) => Reply::of(|| self.run(key, None, decisions::read_done)),
             Request::WriteCompletion(key, holder, done) => {
-                Reply::of(|| self.run(key, WriteDone(*holder, done.clone())))
+                Reply::of(move || self.run(key, None, move |view| decisions::write_done(*holder, done, view)))
             }
             Request::ConfirmCompletion(..) => Box::pin(ready(Reply::Done(()))),
-            Request::ClearCompletion(key, seen) => Reply::of(|| self.run(key, ClearDone(seen.clone()))),
+            Request::ClearCompletion(key, seen) => {
+                Reply::of(move || self.run(key, None, move |view| decisions::clear_done(seen, view)))
+            }
             _ => Box::pin(ready(request.unsupported(self.name()))),
         }
     }
@@ -228,7 +236,8 @@ impl Backend for RegisterLocks {
 impl RegisterLocks {
     async fn claim(&self, claim: &Claim) -> ClaimReply {
         let mut sent = Sent::AtOnce;
-        let answer = self.run_from(&claim.key, ClaimKey(claim.clone()), &mut sent).await;
+        let decide = |view: &View<'_>| decisions::claim(claim, view);
+        let answer = self.run_from(&claim.key, Some(claim.holder.id), decide, &mut sent).await;
         if claim.queueing.intent != Intent::Try && matches!(answer, Ok(Acquire::Busy(_))) {
             self.wake(&claim.key);
         }
@@ -243,7 +252,7 @@ impl RegisterLocks {
     async fn renew_each(&self, renewals: &[Renewal]) -> Vec<Result<Renew, Unknown>> {
         let renew = async |renewal: Renewal| {
             self.wake(&renewal.key);
-            self.run(&renewal.key.clone(), RenewHold(renewal)).await
+            self.run(&renewal.key, None, |view| decisions::renew(&renewal, view)).await
         };
         stream::iter(renewals.iter().cloned().map(renew)).buffered(Self::AT_ONCE).collect().await
     }
@@ -251,7 +260,7 @@ impl RegisterLocks {
     async fn list_all(&self) -> Result<Vec<Holding>, Unknown> {
         let keys = self.register.list().await?;
         let inspect = |key: Key| async move {
-            match self.run(&key, InspectKey).await {
+            match self.run(&key, None, decisions::inspect).await {
                 // It hides no other.
                 Err(why) if why.nodes().iter().all(|node| node.fault == Fault::Unsupported) => {
                     Ok(Some(Holding::unread(key, &why)))
@@ -264,7 +273,7 @@ impl RegisterLocks {
     }
 
     async fn end_holds(&self, seen: &Holding) -> Result<Eviction, Unknown> {
-        let eviction = self.run(&seen.key, EvictHold(seen.clone())).await?;
+        let eviction = self.run(&seen.key, None, |view| decisions::evict(seen, view)).await?;
         if eviction == Eviction::Evicted {
             self.listeners.send(&Event::Changed { key: seen.key.clone() });
         }

@@ -1,19 +1,14 @@
-//! Redlock with fencing tokens, as state machines without I/O.
+//! Redlock with fencing tokens: what the replies of N nodes mean. `fencelock-redis` sends the requests, and waits.
 //!
-//! A claim, a release, a batch of renewals and a downgrade are one [`Call`] each: [`ClaimCall`], [`ReleaseCall`],
-//! [`RenewCall`], [`DowngradeCall`]. A driver sends their requests, sleeps, and reports the replies. [`NodeHealth`]
-//! says how long to wait for a node and whether to use it. Production and the simulation in `testing/chaos` drive the
-//! same calls.
-//!
-//! A [`Round`] is one attempt to acquire a key on N nodes, as a part of a claim. The claim is sent to all nodes at
-//! once, the round counts the replies in the order of arrival, and its [`Verdict`] is the next step:
+//! A [`Round`] is one attempt to acquire a key on N nodes. The claim is sent to all nodes at once, the round counts the replies
+//! in the order of arrival, and its [`Verdict`] is the next step:
 //!
 //! 1. A majority of *equal* grants wins in one round trip.
 //! 2. After a majority of different grants, a second round trip *raises* the other nodes to the greatest of them. A
 //!    node acks if this holder still has the lock and was granted no greater fence ([`raise_fence`]). A majority of acks
 //!    wins.
-//! 3. The round is lost as soon as no majority is possible. The call then releases on **every** node, even on those
-//!    that did not answer. The client tries again with a new holder id after a random pause.
+//! 3. The round is lost as soon as no majority is possible. Then **every** node is released, even those that did not answer.
+//!    The client tries again with a new holder id after a random pause.
 //!
 //! Why the tokens are ordered: if an attempt wins with F, there was a moment on each node of a majority when this
 //! attempt had the lock, the fence was at least F, and the grant to this attempt was at most F. Two winners share a
@@ -22,7 +17,7 @@
 //!
 //! Shared claims follow the same rules. A node grants them together, but not together with an exclusive one, so two
 //! majorities exclude each other as on one node. Readers that claim at the same time may win the same token: readers
-//! need no order. A reader that begins after another has won gets a greater token. A [`DowngradeCall`] gets a new token
+//! need no order. A reader that begins after another has won gets a greater token. A downgrade gets a new token
 //! in the same way, and no node is free for a moment.
 //!
 //! Blocks of tokens ([`crate::TokenBlock`]) are compared by their ends, which are the fences. An attempt that wins *in one
@@ -31,37 +26,24 @@
 //! of a later winner is above the end of this one. After a *raise*, only the last token counts: the raised node may
 //! have granted less, and the tokens between its grant and the raised fence may belong to an earlier winner.
 //!
-//! A [`Tally`] counts the replies to a renewal or a release, and an [`Inspection`] combines what the nodes report about
-//! a key.
+//! [`ClaimVotes`] and [`HoldVotes`] turn replies into votes and the result of a call. A [`Tally`] counts the replies to a renewal or a
+//! release, and an [`Inspection`] combines what the nodes report about a key. [`NodeHealth`] says how long to wait for a node and
+//! whether to use it.
 //!
 //! Source of the algorithm without fences: "Distributed Locks with Redis" in the Redis documentation.
 //! `docs/en/verification.md` lists the exhaustive searches of this code, and what they do not cover.
 //!
-//! Exhaustive: no type of this module is `#[non_exhaustive]`. A driver has to handle every request, reply and verdict and to
-//! decide on every setting, so a new one must break the build of each driver.
-//!
-//! # Files
-//! | file | what |
-//! |---|---|
-//! | `claim_call`, `release_call`, `renew_call`, `downgrade_call` | the calls to all nodes |
-//! | `round`, `tally` | from votes to a verdict; renewals, releases and downgrades |
-//! | `node_health` | time limits, and which node is left out |
-//! | `raise`, `raises`, `proposed` | the second round trip, those in flight, bounds of a proposal |
-//! | `inspection` | what most nodes report |
+//! Exhaustive: no type of this module is `#[non_exhaustive]`. A caller handles every verdict and decides on every setting, so a new
+//! one must break its build.
 
-mod call;
-mod claim_call;
+mod claim_votes;
 mod completion_votes;
-mod count;
-mod downgrade_call;
+mod hold_votes;
 mod inspection;
 mod node_health;
 mod node_set;
 mod proposed;
 mod raise;
-mod raises;
-mod release_call;
-mod renew_call;
 mod round;
 mod settings;
 mod size;
@@ -71,17 +53,14 @@ mod vote;
 #[cfg(test)]
 mod round_tests;
 
-pub use call::{Call, CallAction, CallTimer, NodePlan, NodeReply, NodeRequest};
-pub use claim_call::ClaimCall;
+pub use claim_votes::ClaimVotes;
 pub use completion_votes::{CompletionVerdict, CompletionVotes};
-pub use downgrade_call::DowngradeCall;
+pub use hold_votes::{HoldReply, HoldVotes};
 pub use inspection::{Inspection, InspectionResult, Seen};
-pub use node_health::{HealthChange, NodeHealth, left_out};
+pub use node_health::{HealthChange, NodeHealth, NodePlan, REPLY_TIMEOUT, left_out, renewal_limit};
 pub use node_set::NodeSet;
 pub use proposed::{next_proposed_block, proposal};
 pub use raise::{Raise, raise_fence};
-pub use release_call::{REPLY_TIMEOUT, ReleaseCall};
-pub use renew_call::RenewCall;
 pub use round::{Defeat, Round, Verdict};
 pub use settings::Settings;
 pub use size::{Quorum, quarantine};

@@ -1,5 +1,5 @@
 use super::Quorum;
-use crate::{Moment, Unknown};
+use crate::{Moment, Renewal, Unknown};
 use std::time::Duration;
 
 /// The longest wait for a node, unless the user sets a longer limit.
@@ -10,6 +10,31 @@ const TIMES_USUAL: u32 = 8;
 const FAILURES: u32 = 3;
 const FIRST_PROBE: Duration = Duration::from_millis(100);
 const RAREST_PROBE: Duration = Duration::from_secs(5);
+
+/// The longest wait for a node, if no lease limits it.
+pub const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The time in which a loaded server renews several keys.
+const PER_RENEWAL: Duration = Duration::from_millis(1);
+
+/// How a call uses one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodePlan {
+    /// The time limit for its reply: [`NodeHealth::limit`].
+    pub limit: Duration,
+    /// Why it is left out; `None` if it is used.
+    pub left_out: Option<Unknown>,
+}
+
+/// The time limit for a node to renew all of these, given the limit for a single request, which is at most a tenth of the shortest lease.
+///
+/// The time for one key does not predict the time for thousands. But a caller that waits for all of them gives up after a
+/// fifth of a lease, and a hold that depends on a silent node must not delay the results of the others.
+pub fn renewal_limit(renewals: &[Renewal], for_one: impl FnOnce(Duration) -> Duration) -> Duration {
+    let shortest = renewals.iter().map(|renewal| renewal.ttl.get()).min().unwrap_or_default();
+    let least = PER_RENEWAL.saturating_mul(u32::try_from(renewals.len()).unwrap_or(u32::MAX));
+    for_one(shortest / 10).max(least.min(REPLY_TIMEOUT).min(shortest / 6))
+}
 
 /// The health of a node, from its latest replies: how long to wait for it, and whether to send requests at all.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]

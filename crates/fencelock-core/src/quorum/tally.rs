@@ -1,5 +1,4 @@
 use super::{NodeSet, Quorum};
-use crate::{Downgrade, Release, Renew};
 
 /// The reply of a node to a renewal, a downgrade or a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -12,36 +11,6 @@ pub enum NodeVote {
     Taken,
     /// No reply, or an inconclusive one.
     Unknown,
-}
-
-impl From<&Renew> for NodeVote {
-    fn from(answer: &Renew) -> Self {
-        match answer {
-            Renew::Renewed { .. } => Self::Ours,
-            Renew::Absent => Self::Absent,
-            Renew::TakenBy(_) => Self::Taken,
-        }
-    }
-}
-
-impl From<&Downgrade> for NodeVote {
-    fn from(answer: &Downgrade) -> Self {
-        match answer {
-            Downgrade::Downgraded { .. } => Self::Ours,
-            Downgrade::Absent => Self::Absent,
-            Downgrade::TakenBy(_) => Self::Taken,
-        }
-    }
-}
-
-impl From<&Release> for NodeVote {
-    fn from(answer: &Release) -> Self {
-        match answer {
-            Release::Released => Self::Ours,
-            Release::Absent => Self::Absent,
-            Release::TakenBy(_) => Self::Taken,
-        }
-    }
 }
 
 /// The combined result of all nodes for one hold.
@@ -62,7 +31,7 @@ pub enum Outcome {
 /// Counts the replies to a renewal or a release. It decides as soon as no further reply could change the result.
 ///
 /// - **Renewal**: [`Outcome::Ours`] counts only if the *old* lease has not expired by then: [`crate::Lease::renewed`].
-/// - **Release**: a single node that frees the key does not make it [`Release::Released`], which means that the holder had
+/// - **Release**: a single node that frees the key does not make it [`Released`](crate::Release::Released), which means that the holder had
 ///   the key until now; this needs a majority. The other nodes are released in the background.
 ///
 /// A missing reply is neither: it does not end a hold; only the end of its lease does.

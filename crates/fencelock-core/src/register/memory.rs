@@ -111,6 +111,15 @@ impl Memory {
         self.in_flight.is_empty()
     }
 
+    /// What this client has written last, unless the lease of its hold has ended by its clock.
+    pub(super) fn recall(&self, now: Moment) -> Option<(Stored, Life)> {
+        let Known { version, record, sent } = self.known.as_ref()?;
+        let ttl = record.hold.as_ref().map(|hold| hold.ttl.get());
+        let life = ttl.map_or(Life::Over, Life::For);
+        let has_lapsed = ttl.is_some_and(|ttl| now.since(*sent) >= ttl);
+        (!has_lapsed).then(|| (Stored::Record(version.clone(), record.clone()), life))
+    }
+
     /// Remembers a read that is received now. Returns whether its hold is over.
     pub(super) fn observe(&mut self, reading: &Reading, clock: &StoreClock, now: Moment) -> Life {
         let Stored::Record(version, Record { hold: Some(hold), .. }) = &reading.stored else { return Life::Over };
@@ -158,13 +167,6 @@ impl Memory {
     fn forget_proofs(&mut self) {
         let in_flight = &self.in_flight;
         self.over.retain(|over| in_flight.iter().any(|(_, expect)| expect.as_ref() == Some(over)));
-    }
-}
-
-impl Known {
-    /// Whether the lease of the hold has ended by the clock of this client.
-    pub(super) fn has_lapsed(&self, now: Moment) -> bool {
-        self.record.hold.as_ref().is_some_and(|hold| now.since(self.sent) >= hold.ttl.get())
     }
 }
 

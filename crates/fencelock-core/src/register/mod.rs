@@ -12,7 +12,7 @@
 //! The rules, each of which a search in `tests/register` needs:
 //!
 //! - Every write has a new nonce ([`Record`]). So no version comes back, and a renewal is seen.
-//! - A refusal is settled by a read ([`Call`]): it may be a copy of a write that was executed. If the version is the expected one
+//! - A refusal is settled by a read ([`Update`]): it may be a copy of a write that was executed. If the version is the expected one
 //!   time and again, the store is wrong.
 //! - A repeated claim writes again, because the lease of the earlier one may be almost over.
 //! - A claim that was not answered may be executed later. Its release replaces what the claim expects, if that is still there, also
@@ -23,24 +23,23 @@
 //! - A lease counts from before the first request of its claim or renewal: [`Lease`](crate::Lease).
 //! - Tokens come from the record. Only the first one of a record comes from the clock of the store, in case it was deleted.
 //!
-//! Exhaustive: a driver carries out every step, and an operation decides on every state.
+//! Exhaustive: whoever executes an [`Update`] handles every [`UpdateStep`], and each of the [`decisions`] every state.
 //!
 //! Only exclusive holds: what many holders write to one record collides. With 50 ms for each request, each renewal of 50 holders would
 //! need 2.7 requests, and that of 200 would be lost.
 
-mod call;
+pub mod decisions;
 mod memory;
-mod operation;
-mod operations;
 mod record;
+mod update;
+mod view;
 
-pub use call::{Call, Context};
 pub use memory::{Memory, Settings, StoreClock};
-pub use operation::{Current, Decision, Operation, View};
-pub use operations::{ClaimKey, ClearDone, EvictHold, InspectKey, ReadDone, ReleaseKey, RenewHold, WriteDone};
 pub use record::{Hold, Record};
+pub use update::{Context, Update, UpdateStep};
+pub use view::{Current, Decision, View};
 
-use crate::{Foreign, Moment, Unknown};
+use crate::{Foreign, Moment};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -104,25 +103,4 @@ impl Stored {
             Self::Absent | Self::Foreign(_) => None,
         }
     }
-}
-
-/// What the driver of a [`Call`] must do.
-#[derive(Debug, Clone)]
-pub enum CallStep<T> {
-    /// See the store refuse what it must refuse, because [`proof_is_due`]: then go on as before this step.
-    Prove,
-    /// Read the register after this pause, and report it to [`Call::on_read`].
-    Read {
-        /// Zero, unless a write was refused again.
-        after: Duration,
-    },
-    /// Write the register if it has this version, and report it to [`Call::on_written`] or [`Call::on_refused`].
-    Write {
-        /// The condition.
-        expect: Expect,
-        /// The content.
-        record: Record,
-    },
-    /// The answer.
-    Done(Result<T, Unknown>),
 }

@@ -1,13 +1,10 @@
-//! A client: it claims, renews and releases with the calls of production, gives up and crashes.
+//! A client: it claims, renews and releases with the decisions of production, gives up and crashes.
 
 use crate::world::{Action, Flaw, Scope, TTL, World, holder, key, moment, ttl};
 use fencelock_core::register::{
-    Call, CallStep, ClaimKey, Context, Expect, Memory, Operation, Reading, Record, ReleaseKey, RenewHold, StoreClock,
-    Stored, Version,
+    Context, Expect, Memory, Reading, Record, StoreClock, Stored, Update, UpdateStep, Version, View, decisions,
 };
-use fencelock_core::{
-    Acquire, Claim, FencingToken, Holder, HolderId, Intent, Moment, Release, Renew, Renewal, Unknown,
-};
+use fencelock_core::{Acquire, Claim, FencingToken, Holder, HolderId, Intent, Key, Release, Renew, Renewal};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Phase {
@@ -20,7 +17,7 @@ pub(crate) enum Phase {
     Releasing,
 }
 
-/// The request of its call.
+/// The request to the store.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Io {
     Nothing,
@@ -33,13 +30,6 @@ pub(crate) enum Io {
     Writing(u8),
     Written(Version, Option<u64>),
     Refused,
-}
-
-#[derive(Debug, Clone, Hash)]
-enum AnyCall {
-    Claim(Call<ClaimKey>),
-    Renew(Call<RenewHold>),
-    Release(Call<ReleaseKey>),
 }
 
 #[derive(Debug, Clone, Hash)]
@@ -62,11 +52,11 @@ pub(crate) struct Client {
     number: u8,
     memory: Memory,
     clock: StoreClock,
-    call: Option<AnyCall>,
+    update: Option<Update<Answer>>,
     claims: u8,
     renewals: u8,
     impatience: u8,
-    /// When its call began, and until when it relies on its hold.
+    /// When its request began, and until when it relies on its hold.
     sent: u8,
     until: u8,
 }
@@ -85,7 +75,7 @@ impl Client {
             number,
             memory: Memory::default(),
             clock: StoreClock::new(scope.settings()),
-            call: None,
+            update: None,
             claims: scope.claims[usize::from(number)],
             renewals: scope.renewals[usize::from(number)],
             impatience: scope.impatience[usize::from(number)],
@@ -140,30 +130,28 @@ impl Client {
     }
 
     pub(crate) fn claim(&mut self, tick: u8, scope: &Scope) -> Sent {
-        let claim = Claim::new(key(), self.holder.clone(), ttl(), Intent::Try);
         if scope.flaw == Some(Flaw::ForgetsProofs) {
             (self.memory, self.clock) = (Memory::default(), StoreClock::new(scope.settings()));
         }
-        self.start(Phase::Claiming, AnyCall::Claim(Call::new(key(), ClaimKey(claim))), tick, scope)
+        self.start(Phase::Claiming, tick, scope)
     }
 
     pub(crate) fn renew(&mut self, tick: u8, scope: &Scope) -> Sent {
         self.renewals -= 1;
-        let renewal = Renewal::new(key(), self.holder.id, ttl());
-        self.start(Phase::Renewing, AnyCall::Renew(Call::new(key(), RenewHold(renewal))), tick, scope)
+        self.start(Phase::Renewing, tick, scope)
     }
 
     pub(crate) fn release(&mut self, tick: u8, scope: &Scope) -> Sent {
         if scope.flaw == Some(Flaw::ForgetsClaims) {
             self.memory = Memory::default();
         }
-        self.start(Phase::Releasing, AnyCall::Release(Call::new(key(), ReleaseKey(self.holder.id))), tick, scope)
+        self.start(Phase::Releasing, tick, scope)
     }
 
-    /// The driver drops the call. A release begins again.
+    /// Its request is dropped. A release begins again.
     pub(crate) fn give_up(&mut self, tick: u8, scope: &Scope) -> Sent {
         self.impatience -= 1;
-        (self.io, self.call) = (Io::Nothing, None);
+        (self.io, self.update) = (Io::Nothing, None);
         match self.phase {
             Phase::Claiming => self.phase = Phase::Unknown,
             Phase::Renewing => self.phase = Phase::Holding,
@@ -172,35 +160,38 @@ impl Client {
         None
     }
 
-    fn start(&mut self, phase: Phase, call: AnyCall, tick: u8, scope: &Scope) -> Sent {
+    fn start(&mut self, phase: Phase, tick: u8, scope: &Scope) -> Sent {
         (self.phase, self.sent) = (phase, tick);
-        self.go_on(call, tick, scope, Event::Start)
+        let holder = (phase != Phase::Renewing).then_some(self.holder.id);
+        self.judge(Update::new(holder), None, tick, tick, scope)
     }
 
     /// Receives the answer to its request.
     pub(crate) fn receive(&mut self, tick: u8, scope: &Scope) -> Sent {
-        let call = self.call.take().expect("a call that waits");
+        let mut update = self.update.take().expect("an update that waits");
         let is_claim = self.phase == Phase::Claiming;
-        let event = match std::mem::replace(&mut self.io, Io::Nothing) {
-            Io::Refused if is_claim && scope.flaw == Some(Flaw::RefusalIsAnAnswer) => {
-                self.end();
-                return None;
-            }
+        match std::mem::replace(&mut self.io, Io::Nothing) {
+            Io::Refused if is_claim && scope.flaw == Some(Flaw::RefusalIsAnAnswer) => self.end(),
             Io::Served { reading: Reading { stored: Stored::Record(_, record), .. }, .. }
                 if is_claim && scope.flaw == Some(Flaw::RepeatWritesNothing) && self.has(&record) =>
             {
                 self.grant(record.token, tick, scope);
-                return None;
             }
             Io::Served { sent, reading } => {
                 let at = if scope.flaw == Some(Flaw::ObservedFromSending) { sent } else { tick };
-                Event::Read(reading, moment(at))
+                return self.judge(update, Some(&reading), at, tick, scope);
             }
-            Io::Written(version, date) => Event::Written(version, date),
-            Io::Refused => Event::Refused,
+            Io::Written(version, date) => {
+                let answer = update.written(version, date, &mut self.context(&key(), tick, 0));
+                self.done(&answer.expect("it was written"), tick, scope);
+            }
+            Io::Refused => {
+                update.refused(String::new(), 0);
+                self.read(update, tick, scope);
+            }
             Io::Nothing | Io::Reading(_) | Io::Writing(_) => unreachable!("only an answer is received"),
-        };
-        self.go_on(call, tick, scope, event)
+        }
+        None
     }
 
     /// Whether it is about to read its latest write, which was executed without an answer.
@@ -217,34 +208,37 @@ impl Client {
         record.hold.as_ref().is_some_and(|hold| hold.holder.id == self.holder.id)
     }
 
-    fn go_on(&mut self, mut call: AnyCall, tick: u8, scope: &Scope, event: Event) -> Sent {
+    fn context<'a>(&'a mut self, key: &'a Key, now: u8, nonce: u8) -> Context<'a> {
+        let (memory, clock, now) = (&mut self.memory, &mut self.clock, moment(now));
+        Context { key, backend: "", memory, clock, proved: Some(now), now, nonce: nonce.into() }
+    }
+
+    fn read(&mut self, update: Update<Answer>, tick: u8, scope: &Scope) {
+        let sent = if scope.flaw == Some(Flaw::ObservedFromSending) { tick } else { 0 };
+        (self.io, self.update) = (Io::Reading(sent), Some(update));
+    }
+
+    /// Decides on what was received at `at`.
+    fn judge(&mut self, mut update: Update<Answer>, read: Option<&Reading>, at: u8, tick: u8, scope: &Scope) -> Sent {
         let write = number(self.number, self.writes + 1);
         let nonce = if scope.flaw == Some(Flaw::OneNonce) { self.claims + 8 * self.number } else { write };
-        // An answer to a read is received when the flaw says so.
-        let now = if let Event::Read(_, received) = &event { *received } else { moment(tick) };
-        let (memory, clock) = (&mut self.memory, &mut self.clock);
-        let mut cx = Context { backend: "", memory, clock, proved: Some(now), now, nonce: nonce.into() };
-        let next = match &mut call {
-            AnyCall::Claim(call) => Next::of(event.report(call, &mut cx), Answer::Claim),
-            AnyCall::Renew(call) => Next::of(event.report(call, &mut cx), Answer::Renew),
-            AnyCall::Release(call) => Next::of(event.report(call, &mut cx), Answer::Release),
+        let (phase, holder) = (self.phase, self.holder.clone());
+        let decide = |view: &View<'_>| match phase {
+            Phase::Renewing => decisions::renew(&Renewal::new(key(), holder.id, ttl()), view).map(Answer::Renew),
+            Phase::Releasing => decisions::release(holder.id, view).map(Answer::Release),
+            _ => decisions::claim(&Claim::new(key(), holder, ttl(), Intent::Try), view).map(Answer::Claim),
         };
-        match next {
-            Next::Read => {
-                let sent = if scope.flaw == Some(Flaw::ObservedFromSending) { tick } else { 0 };
-                (self.io, self.call) = (Io::Reading(sent), Some(call));
-                None
-            }
-            Next::Write(expect, record) => {
+        match update.judge(read, decide, &mut self.context(&key(), at, nonce)) {
+            UpdateStep::Read => self.read(update, tick, scope),
+            UpdateStep::Write { expect, record } => {
                 self.writes += 1;
-                self.call = Some(call);
-                Some((expect, record))
+                self.update = Some(update);
+                return Some((expect, record));
             }
-            Next::Done(answer) => {
-                self.done(&answer.expect("no search has so many rounds"), tick, scope);
-                None
-            }
+            UpdateStep::Done(answer) => self.done(&answer.expect("no search has so many rounds"), tick, scope),
+            UpdateStep::Prove => unreachable!("it is proved"),
         }
+        None
     }
 
     fn done(&mut self, answer: &Answer, tick: u8, scope: &Scope) {
@@ -272,7 +266,7 @@ impl Client {
 
     /// Its attempt is over.
     fn end(&mut self) {
-        (self.phase, self.io, self.call, self.until) = (Phase::Idle, Io::Nothing, None, 0);
+        (self.phase, self.io, self.update, self.until) = (Phase::Idle, Io::Nothing, None, 0);
         self.ended = Some(self.holder.id);
     }
 
@@ -290,40 +284,4 @@ impl Client {
 /// Each write has a number of its own.
 const fn number(client: u8, write: u8) -> u8 {
     client * 64 + write
-}
-
-/// What happened to a call.
-enum Event {
-    Start,
-    Read(Reading, Moment),
-    Written(Version, Option<u64>),
-    Refused,
-}
-
-impl Event {
-    fn report<O: Operation>(self, call: &mut Call<O>, cx: &mut Context<'_>) -> CallStep<O::Output> {
-        match self {
-            Self::Start => call.start(cx),
-            Self::Read(reading, _) => call.on_read(&reading, cx),
-            Self::Written(version, date) => call.on_written(version, date, cx),
-            Self::Refused => call.on_refused(String::new(), 0),
-        }
-    }
-}
-
-enum Next {
-    Read,
-    Write(Expect, Record),
-    Done(Result<Answer, Unknown>),
-}
-
-impl Next {
-    fn of<T>(step: CallStep<T>, answer: fn(T) -> Answer) -> Self {
-        match step {
-            CallStep::Read { .. } => Self::Read,
-            CallStep::Prove => unreachable!("it is proved"),
-            CallStep::Write { expect, record } => Self::Write(expect, record),
-            CallStep::Done(result) => Self::Done(result.map(answer)),
-        }
-    }
 }

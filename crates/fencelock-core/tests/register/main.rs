@@ -1,4 +1,4 @@
-//! Locks on a register, searched exhaustively over the code that decides in production: `Call`, `Memory` and their operations. Only the
+//! Locks on a register, searched exhaustively over the code that decides in production: `Update`, `Memory` and `decisions`. Only the
 //! store, its clocks, the network and the passing of time are modelled.
 //!
 //! Messages are delayed, lost and executed twice, answers are lost, clients give up, repeat, release late and crash, the clocks of two

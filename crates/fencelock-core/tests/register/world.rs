@@ -1,4 +1,4 @@
-//! One register, its network, and clients whose calls are those of production.
+//! One register, its network, and clients whose decisions are those of production.
 
 use crate::client::{Client, Io};
 use fencelock_core::register::{Expect, Hold, Reading, Record, Settings, Stored, Version};

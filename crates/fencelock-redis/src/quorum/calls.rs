@@ -1,88 +1,132 @@
-//! The calls to all nodes: core decides, this module sends the requests to the nodes.
+//! The calls to all nodes: core decides on their replies.
 
 use super::Quorum;
-use super::call_task::run_call;
+use super::ballot::Ballot;
 use super::inspection::faults;
-use super::node::Node;
-use fencelock_core::quorum::{
-    ClaimCall, DowngradeCall, NodeReply, NodeRequest, REPLY_TIMEOUT, ReleaseCall, RenewCall, proposal,
-};
+use super::node::{GIVE_UP, Node};
+use fencelock_core::quorum::{HoldVotes, REPLY_TIMEOUT, proposal, renewal_limit};
 use fencelock_core::{
-    Acquire, BoxFuture, Claim, Downgrade, Event, FencingToken, HolderId, Intent, Key, Mode, Release, Renew, Renewal,
-    Unknown,
+    Acquire, Claim, Downgrade, Event, FencingToken, HolderId, Key, Mode, Outcome, Release, Renew, Renewal, Unknown,
+    Verdict, Vote,
 };
+use futures_util::future::join_all;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
+
+/// A decided release still waits for the other nodes, so that the next claim finds the key free on all of them: for this
+/// fraction of the shortest limit of a node, 20 ms by default. A healthy node takes less.
+const SETTLING: u32 = 5;
 
 impl Quorum {
-    pub(crate) async fn claim(&self, claim: &Claim) -> Result<Acquire, Unknown> {
-        let plan = self.plan(&claim.key, |node| node.limit(claim.ttl.get() / 10));
-        let proposal = proposal(self.clock.wall_micros(), self.seen.load(Ordering::Relaxed), claim.queueing.block);
-        let call = ClaimCall::new(Arc::clone(&self.settings), claim, plan, self.clock.now());
-        let claim = Arc::new(claim.with_intent(Intent::Try));
-        let send = move |node: &Arc<Node>, request| claim_at(Arc::clone(node), Arc::clone(&claim), proposal, request);
-        run_call(self, call, send).await?
-    }
-
     /// Notifies waiters of this process: a server does not report changes to the connection that made them.
     pub(crate) fn changed(&self, key: &Key) {
         self.listeners.send(&Event::Changed { key: key.clone() });
     }
 
+    /// A [`Round`](fencelock_core::Round) over the tokens that the nodes give to the shared hold.
+    ///
+    /// - It is decided by a majority of the nodes, like a renewal, so no other claim can have won in between.
+    /// - Each node converts its own exclusive hold into a shared one, so no node is free for a moment. A node that does not
+    ///   take part keeps the hold exclusive, and refuses readers, until it is released.
+    /// - It can be repeated: a node that has already converted the hold returns the same token. So a failure releases nothing.
     pub(crate) async fn downgrade_all(&self, renewal: &Renewal) -> Result<Downgrade, Unknown> {
         let plan = self.plan(&renewal.key, |node| node.limit(renewal.ttl.get() / 10));
         let proposal = proposal(self.clock.wall_micros(), self.seen.load(Ordering::Relaxed), NonZeroU32::MIN);
-        let call = DowngradeCall::new(Arc::clone(&self.settings), plan, self.clock.now());
-        let renewal_to_send = Arc::new(renewal.clone());
-        let send = move |node: &Arc<Node>, request: NodeRequest| -> BoxFuture<'static, NodeReply> {
-            let (node, renewal) = (Arc::clone(node), Arc::clone(&renewal_to_send));
-            Box::pin(async move {
-                let Renewal { key, holder, .. } = &*renewal;
-                match request {
-                    NodeRequest::Raise(to) => NodeReply::Raise(node.backend.raise(key, holder, to).await),
-                    _ => NodeReply::Downgrade(node.backend.downgrade_proposed(&renewal, proposal).await),
+        let sent = self.clock.now();
+        let replies = self.ask_planned(&plan, |node| {
+            let renewal = renewal.clone();
+            async move { node.downgrade_proposed(&renewal, proposal).await }
+        });
+        let mut ballot = Ballot::new(self, plan, (renewal.key.clone(), renewal.holder), sent, replies);
+        let (mut votes, mut pending) = (HoldVotes::new(self.settings.size), self.nodes.len());
+        loop {
+            match ballot.verdict {
+                Verdict::Won(tokens) => {
+                    // Waiting readers of this process may acquire the key now.
+                    self.changed(&renewal.key);
+                    return Ok(Downgrade::Downgraded { token: tokens.last() });
                 }
-            })
-        };
-        let downgrade = run_call(self, call, send).await?;
-        if matches!(downgrade, Ok(Downgrade::Downgraded { .. })) {
-            // Waiting readers of this process may acquire the key now.
-            self.changed(&renewal.key);
+                // The nodes that have not answered decide between a loss and an unknown result.
+                Verdict::Lost(_) if pending == 0 || matches!(votes.outcome(), Outcome::Absent | Outcome::Taken) => {
+                    return votes.not_downgraded(&self.settings);
+                }
+                Verdict::Lost(_) | Verdict::Pending | Verdict::Raise { .. } => {}
+            }
+            let Some((node, answer)) = ballot.next().await? else { continue };
+            pending -= 1;
+            let vote = Vote::of_downgrade(&answer);
+            self.seen.fetch_max(vote.fence(), Ordering::Relaxed);
+            votes.vote(node, answer);
+            ballot.vote(node, vote);
         }
-        downgrade
     }
 
+    /// The result is there when every hold of the batch is decided. A late node counts as one that has not answered.
     pub(crate) async fn renew_all(&self, renewals: &[Renewal]) -> Vec<Result<Renew, Unknown>> {
         let Some(first) = renewals.first() else { return Vec::new() };
-        let plan = self.plan(&first.key, |node| RenewCall::limit(renewals, |most| node.limit(most)));
-        let call = RenewCall::new(Arc::clone(&self.settings), renewals.len(), plan);
         let batch: Arc<[Renewal]> = renewals.into();
-        let send = move |node: &Arc<Node>, _| -> BoxFuture<'static, NodeReply> {
-            let (node, batch) = (Arc::clone(node), Arc::clone(&batch));
-            Box::pin(async move { NodeReply::Renew(node.backend.renew(&batch).await) })
-        };
-        let answers = run_call(self, call, send).await;
-        answers.unwrap_or_else(|ended| vec![Err(ended); renewals.len()])
+        let limit = |node: &Node| renewal_limit(renewals, |most| node.limit(most));
+        let mut replies = self.ask_all(&first.key, limit, |node| {
+            let batch = Arc::clone(&batch);
+            async move {
+                let answers = node.renew(&batch).await;
+                match answers.first() {
+                    // If every renewal fails, the node has failed.
+                    Some(Err(cause)) if answers.iter().all(Result::is_err) => Err(cause.clone()),
+                    _ => Ok(answers),
+                }
+            }
+        });
+        let mut holds = vec![HoldVotes::new(self.settings.size); renewals.len()];
+        while holds.iter().any(|votes| votes.outcome() == Outcome::Pending) {
+            let Some((node, answers)) = replies.recv().await else { break };
+            let answers = answers.unwrap_or_else(|cause| vec![Err(cause); renewals.len()]);
+            for (votes, answer) in holds.iter_mut().zip(answers) {
+                votes.vote(node, answer);
+            }
+        }
+        holds.iter().map(HoldVotes::renewed).collect()
     }
 
+    /// It is sent to every node, even to one that is left out or has not answered a claim of this holder: there, after the claim has
+    /// ended, because a release that overtakes its claim would free nothing. Late replies count until it is decided. Requests that are
+    /// in flight then, or when the caller stops waiting, continue in the background.
     pub(crate) async fn release_all(&self, key: &Key, holder: HolderId) -> Result<Release, Unknown> {
-        let claiming = self.nodes.iter().enumerate().filter(|(_, node)| node.is_claiming(&holder));
-        let claiming = claiming.map(|(number, _)| number).collect();
-        let call = ReleaseCall::new(Arc::clone(&self.settings), self.plan(key, patience), claiming);
-        let key_to_send = key.clone();
-        let send = move |node: &Arc<Node>, request| -> BoxFuture<'static, NodeReply> {
-            let (node, key) = (Arc::clone(node), key_to_send.clone());
-            Box::pin(async move {
-                if request == NodeRequest::ClaimEnd {
+        let (mut votes, (told, mut replies)) = (HoldVotes::new(self.settings.size), mpsc::unbounded_channel());
+        let mut releases = Vec::new();
+        for (number, plan) in self.plan(key, patience).into_iter().enumerate() {
+            let (node, key) = (Arc::clone(&self.nodes[number]), key.clone());
+            let told = plan.left_out.is_none().then(|| told.clone());
+            if let Some(cause) = plan.left_out {
+                votes.vote(number, Err::<Release, _>(cause));
+            }
+            releases.push(async move {
+                let request = async {
                     node.quiet(&holder).await;
-                    return NodeReply::ClaimEnd;
-                }
-                NodeReply::Release(node.backend.release(&key, &holder).await)
-            })
-        };
-        let release = run_call(self, call, send).await?;
+                    node.within(plan.limit + GIVE_UP, node.backend.release(&key, &holder)).await
+                };
+                let tell = |answer| drop(told.as_ref().map(|told| told.send((number, answer))));
+                node.answers(plan.limit, request, tell).await;
+            });
+        }
+        drop(told);
+        tokio::spawn(join_all(releases));
+        let mut settled = None;
+        loop {
+            let reply = match settled {
+                Some(at) => timeout_at(at, replies.recv()).await.ok().flatten(),
+                None => replies.recv().await,
+            };
+            let Some((node, answer)) = reply else { break };
+            if !matches!(votes.vote(node, answer), Outcome::Pending | Outcome::Unknown) {
+                settled.get_or_insert_with(|| Instant::now() + self.settings.shortest_limit / SETTLING);
+            }
+        }
+        let release = votes.released();
         if release == Ok(Release::Released) {
             self.changed(key);
         }
@@ -134,23 +178,4 @@ impl Quorum {
 
 pub(crate) fn patience(node: &Node) -> Duration {
     node.limit(REPLY_TIMEOUT)
-}
-
-fn claim_at(node: Arc<Node>, claim: Arc<Claim>, proposal: u64, request: NodeRequest) -> BoxFuture<'static, NodeReply> {
-    // Registered before the request is sent: a release of this holder must not overtake it.
-    let in_flight = (request == NodeRequest::Claim).then(|| node.in_flight(claim.holder.id));
-    Box::pin(async move {
-        let Claim { key, holder, .. } = &*claim;
-        let reply = match request {
-            NodeRequest::Raise(to) => NodeReply::Raise(node.backend.raise(key, &holder.id, to).await),
-            NodeRequest::Release => NodeReply::Release(node.backend.release(key, &holder.id).await),
-            NodeRequest::Watch => {
-                let _ = node.backend.watch(key).await;
-                NodeReply::Watch
-            }
-            _ => NodeReply::Claim(node.backend.acquire_proposed(&claim, proposal).await.answer),
-        };
-        drop(in_flight);
-        reply
-    })
 }

@@ -1,8 +1,7 @@
 //! A lock on several independent servers, held while a majority holds it.
 //!
 //! A claim is sent to all nodes at once, with one proposal for the fencing token, and the deciding vote ends the round. The
-//! calls in [`fencelock_core::quorum`] make all decisions, and its documentation explains why the tokens are ordered;
-//! `call_task` does the I/O. Later replies are handled in the background. If a round fails or is dropped, its lock is
+//! rules in [`fencelock_core::quorum`] make all decisions, and its documentation explains why the tokens are ordered. Later replies are handled in the background. If a round fails or is dropped, its lock is
 //! released on every node, each after the claim has ended there.
 //!
 //! The time limit of a node follows its response times. After three failures in a row, a node is left out until a
@@ -23,11 +22,12 @@
 //!   claim gets the key.
 //!
 //! # Files
-//! `call_task` carries out a call of core, and `calls` has the requests of each. `holdings` and `inspection` read and end holds,
+//! `claim`, and `calls` for the others; `ballot` is what claims and downgrades share. `holdings` and `inspection` read and end holds,
 //! `completions` read and write completions. `startup_check` checks the nodes.
 
-mod call_task;
+mod ballot;
 mod calls;
+mod claim;
 mod completions;
 mod doctor;
 mod holdings;
@@ -45,6 +45,7 @@ use fencelock_core::{
     Invalid, Key, Listener, Listeners, Modes, Quorum as Size, Reply, Request, Sent, Unknown,
 };
 use futures_util::FutureExt;
+use futures_util::future::join_all;
 use node::{Node, SHORTEST_LIMIT};
 pub use scheme::QuorumScheme;
 use startup_check::{StartupCheck, check_nodes};
@@ -75,7 +76,7 @@ pub struct Quorum {
 }
 
 /// Replies of the nodes by node number, in the order of arrival. The channel closes after the last one.
-type NodeReplies<T> = mpsc::UnboundedReceiver<(usize, Result<T, Unknown>)>;
+type NodeReplies<T> = mpsc::UnboundedReceiver<(usize, T)>;
 
 impl Quorum {
     /// A quorum of the Redis servers at these URLs, each with a quarantine: a new, restarted or flushed server grants
@@ -199,7 +200,7 @@ impl Quorum {
         key: &Key,
         limit: impl Fn(&Node) -> Duration,
         request: Request<'_>,
-    ) -> NodeReplies<T> {
+    ) -> NodeReplies<Result<T, Unknown>> {
         self.ask_all(key, limit, |node| request.send_copy(node).map(T::try_from))
     }
 
@@ -209,13 +210,26 @@ impl Quorum {
         key: &Key,
         limit: impl Fn(&Node) -> Duration,
         question: impl Fn(Arc<dyn Backend>) -> F,
-    ) -> NodeReplies<T>
+    ) -> NodeReplies<Result<T, Unknown>>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Unknown>> + Send + 'static,
+    {
+        self.ask_planned(&self.plan(key, limit), question)
+    }
+
+    fn ask_planned<T, F>(
+        &self,
+        plan: &[NodePlan],
+        question: impl Fn(Arc<dyn Backend>) -> F,
+    ) -> NodeReplies<Result<T, Unknown>>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Unknown>> + Send + 'static,
     {
         let (answers, inbox) = mpsc::unbounded_channel();
-        for (number, NodePlan { limit, left_out }) in self.plan(key, limit).into_iter().enumerate() {
+        let mut asked = Vec::new();
+        for (number, NodePlan { limit, left_out }) in plan.iter().cloned().enumerate() {
             let answers = answers.clone();
             if let Some(cause) = left_out {
                 let _ = answers.send((number, Err(cause)));
@@ -223,11 +237,12 @@ impl Quorum {
             }
             let node = Arc::clone(&self.nodes[number]);
             let question = question(Arc::clone(&node.backend));
-            tokio::spawn(async move {
+            asked.push(async move {
                 let answer = node.with_timeout(limit, question).await;
                 let _ = answers.send((number, answer));
             });
         }
+        tokio::spawn(join_all(asked));
         inbox
     }
 
@@ -250,7 +265,7 @@ impl Quorum {
         let sent = Sent::At(self.clock.now());
         let answer = match claim.queueing.intent {
             Intent::Poll => self.poll(claim).await,
-            Intent::Try | Intent::Enqueue => self.claim(claim).await,
+            Intent::Try | Intent::Enqueue => claim::claim(self, claim).await,
         };
         ClaimReply { sent, answer }
     }

@@ -3,6 +3,7 @@ use fencelock_core::{Backend, Fault, HolderId, Key, Moment, Span, Unknown};
 use futures_util::FutureExt;
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -10,6 +11,8 @@ use tokio::time::{Instant, timeout};
 
 /// The default minimum limit of a node. Pauses of a garbage collector or scheduler are usually shorter.
 pub(crate) const SHORTEST_LIMIT: Duration = Duration::from_millis(100);
+/// A request is cancelled this long after it has timed out, because no reply is expected any more.
+pub(crate) const GIVE_UP: Duration = Duration::from_secs(5);
 /// The time limit of a probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -72,10 +75,38 @@ impl Node {
         call: impl Future<Output = Result<T, Unknown>>,
     ) -> Result<T, Unknown> {
         let begun = Instant::now();
-        let none = || Unknown::new(self.backend.name(), Fault::Timeout, format!("timeout {}", Span(limit)));
-        let answer = timeout(limit, call).await.unwrap_or_else(|_| Err(none()));
+        let answer = self.within(limit, call).await;
         self.note(begun.elapsed(), answer.as_ref().err());
         answer
+    }
+
+    /// Tells the reply to a request. If it is late, it tells first that there was none.
+    pub(crate) async fn answers<T>(
+        &self,
+        limit: Duration,
+        request: impl Future<Output = Result<T, Unknown>>,
+        mut tell: impl FnMut(Result<T, Unknown>),
+    ) {
+        let (mut request, mut is_late) = (pin!(request), true);
+        let in_time = async {
+            let answer = request.as_mut().await;
+            is_late = false;
+            answer
+        };
+        tell(self.with_timeout(limit, in_time).await);
+        if is_late {
+            tell(request.await);
+        }
+    }
+
+    /// Awaits a reply within this time, which says nothing about the health of the node.
+    pub(crate) async fn within<T>(
+        &self,
+        span: Duration,
+        call: impl Future<Output = Result<T, Unknown>>,
+    ) -> Result<T, Unknown> {
+        let none = || Unknown::new(self.backend.name(), Fault::Timeout, format!("timeout {}", Span(span)));
+        timeout(span, call).await.unwrap_or_else(|_| Err(none()))
     }
 
     /// Records a reply after `took`, or a failure.
@@ -121,11 +152,6 @@ impl Node {
         let (ended, claim) = watch::channel(());
         lock(&self.claims).insert(holder, claim);
         InFlight { node: Arc::clone(self), holder, ended }
-    }
-
-    /// Whether a claim of this holder is in flight.
-    pub(crate) fn is_claiming(&self, holder: &HolderId) -> bool {
-        lock(&self.claims).contains_key(holder)
     }
 
     /// Waits until no claim of this holder is in flight: a release that overtakes its claim would free nothing.

@@ -39,6 +39,18 @@ impl TestQuorum {
             other => panic!("should be downgraded: {other:?}"),
         }
     }
+
+    /// The number of nodes on which this holder has this token.
+    pub(crate) async fn nodes_with(&self, of: &Claim, token: FencingToken) -> usize {
+        let mut nodes = 0;
+        for node in &self.nodes {
+            let seen = node.holding(of.key.as_str()).await;
+            let hold =
+                seen.as_ref().and_then(|seen| seen.holders.iter().find(|hold| hold.holder_id() == Some(of.holder.id)));
+            nodes += usize::from(hold.is_some_and(|hold| hold.fence == Some(token)));
+        }
+        nodes
+    }
 }
 
 /// Each node has a different clock, so no two nodes choose the same token.

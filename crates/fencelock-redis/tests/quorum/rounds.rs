@@ -3,7 +3,7 @@
 use crate::kit::{Road, TestQuorum, claim, ms};
 use fencelock::backends::{ManualClock, Memory, Quorum};
 use fencelock_conformance::EventRecorder;
-use fencelock_core::{Backend, Drift, Intent, Release, Renew, Renewal};
+use fencelock_core::{Acquire, Backend, Downgrade, Drift, Intent, Release, Renew, Renewal};
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::task::Poll;
@@ -16,12 +16,15 @@ const NO_LIMIT_PASSED: Duration = ms(15);
 
 #[tokio::test(start_paused = true)]
 async fn an_unresponsive_node_among_three_does_not_delay() {
-    let test = TestQuorum::new(3);
-    test.nodes[1].road(Road::BlackHole);
-    let begun = Instant::now();
-    let claims: Vec<_> = (0..100).map(|n| claim(&format!("k{n}"), TEN_SECONDS)).collect();
-    futures_util::future::join_all(claims.iter().map(|claim| test.grants(claim))).await;
-    assert!(begun.elapsed() < NO_LIMIT_PASSED, "{:?}", begun.elapsed());
+    // Grants of nodes whose clocks differ are raised after a moment.
+    for skews in [[0, 0, 0], [0, 20, 10]] {
+        let test = TestQuorum::with_skews(&skews);
+        test.nodes[1].road(Road::BlackHole);
+        let begun = Instant::now();
+        let claims: Vec<_> = (0..100).map(|n| claim(&format!("k{n}"), TEN_SECONDS)).collect();
+        futures_util::future::join_all(claims.iter().map(|claim| test.grants(claim))).await;
+        assert!(begun.elapsed() < NO_LIMIT_PASSED, "{:?}", begun.elapsed());
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -44,6 +47,93 @@ async fn a_majority_that_arrives_too_late_is_released_everywhere() {
     .await;
     let unknown = reply.answer.unwrap_err();
     assert!(unknown.to_string().contains("lease had already expired"), "{unknown}");
+    assert_eq!(test.taken("k").await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_arrives_after_its_round_is_released() {
+    let test = TestQuorum::new(3);
+    let other = claim("k", TEN_SECONDS);
+    test.nodes[0].take(&other).await;
+    test.nodes[1].take(&other).await;
+    test.nodes[2].road(Road::Slow(ms(300)));
+    test.is_busy(&claim("k", TEN_SECONDS)).await;
+    test.nodes[2].road(Road::Refusing);
+    sleep(ms(600)).await;
+    assert!(test.nodes[2].holding("k").await.is_some(), "no release has arrived");
+    test.nodes[2].road(Road::Open);
+    sleep(ms(900)).await;
+    assert_eq!(test.nodes[2].holding("k").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_arrives_after_its_limit_is_released() {
+    let test = TestQuorum::new(3);
+    let other = claim("k", TEN_SECONDS);
+    test.nodes[0].take(&other).await;
+    test.nodes[1].take(&other).await;
+    test.nodes[2].road(Road::Slow(ms(1_500)));
+    test.is_busy(&claim("k", TEN_SECONDS)).await;
+    // A release that is sent earlier arrives earlier.
+    test.nodes[2].road(Road::Open);
+    sleep(ms(3_000)).await;
+    assert_eq!(test.nodes[2].holding("k").await, None);
+}
+
+/// The replies of the nodes come in any order, after their limits or never, and the caller gives up at any moment.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_left_and_a_hold_keeps_its_majority_in_any_storm() {
+    let (mut won, mut downgraded) = (0, 0);
+    for seed in 0..500 {
+        // Grants of nodes whose clocks differ are raised.
+        let test = TestQuorum::with_skews(if seed % 2 == 0 { &[0, 0, 0] } else { &[0, 20, 10] });
+        for (number, node) in (0..).zip(&test.nodes) {
+            node.road(Road::Storm(seed * 3 + number));
+        }
+        let claim = claim("k", Duration::from_secs(60));
+        let renewal = Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl);
+        let reply = timeout(ms(seed * 7 % 100), test.quorum.acquire(&claim)).await;
+        let holds = reply.is_ok_and(|reply| matches!(reply.answer, Ok(Acquire::Granted { .. })));
+        if holds {
+            won += 1;
+            sleep(ms(seed * 13 % 40)).await;
+            assert!(test.taken("k").await >= 2, "seed {seed}: a majority has the lock of a claim that was won");
+            let downgrade = timeout(ms(seed * 11 % 100), test.quorum.downgrade(&renewal)).await;
+            if let Ok(Ok(Downgrade::Downgraded { token })) = downgrade {
+                downgraded += 1;
+                assert!(test.nodes_with(&claim, token).await >= 2, "seed {seed}: a majority has confirmed the token");
+            }
+        }
+        if holds || seed % 3 == 0 {
+            let _ = test.release(&claim).await;
+        }
+        sleep(Duration::from_secs(20)).await;
+        assert_eq!(test.taken("k").await, 0, "seed {seed}: a node keeps a lock without a holder");
+    }
+    assert!(won > 50 && downgraded > 10, "{won} {downgraded}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_uncontended_lock_costs_two_requests_to_each_node() {
+    let test = TestQuorum::new(3);
+    let claim = claim("k", TEN_SECONDS);
+    test.grants(&claim).await;
+    assert_eq!(test.release(&claim).await, Ok(Release::Released));
+    sleep(ms(100)).await;
+    assert!(test.nodes.iter().all(|node| node.requests() == 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_claim_leaves_no_lock() {
+    let test = TestQuorum::new(3);
+    for node in &test.nodes {
+        node.road(Road::Slow(ms(10)));
+    }
+    let given_up = timeout(ms(5), test.quorum.acquire(&claim("k", TEN_SECONDS))).await;
+    assert!(given_up.is_err(), "it is under way");
+    sleep(ms(12)).await;
+    assert_eq!(test.taken("k").await, 3, "the claims arrived");
+    sleep(ms(50)).await;
     assert_eq!(test.taken("k").await, 0);
 }
 
@@ -137,7 +227,7 @@ async fn a_large_batch_with_a_hold_that_is_unknown_is_answered_while_the_leases_
 
 #[tokio::test(start_paused = true)]
 async fn a_dead_node_is_left_out_until_a_probe_succeeds() {
-    let test = TestQuorum::new(3);
+    let test = TestQuorum::with_skews(&[0, 20, 10]);
     test.nodes[0].road(Road::Refusing);
     let round = async || {
         let claim = claim("k", TEN_SECONDS);
@@ -148,8 +238,12 @@ async fn a_dead_node_is_left_out_until_a_probe_succeeds() {
         test.grants(&claim(&format!("first{n}"), TEN_SECONDS)).await;
     }
     let before = test.nodes[0].requests();
-    test.grants(&claim("unasked", TEN_SECONDS)).await;
+    test.nodes[2].road(Road::Slow(ms(5)));
+    let unasked = claim("unasked", TEN_SECONDS);
+    let token = test.grants(&unasked).await;
     assert_eq!(test.nodes[0].requests(), before, "known to be dead");
+    assert_eq!(test.nodes_with(&unasked, token).await, 2, "it confirms no token");
+    test.nodes[2].road(Road::Open);
     test.nodes[0].road(Road::Open);
     sleep(ms(150)).await;
     test.grants(&claim("probing", TEN_SECONDS)).await;

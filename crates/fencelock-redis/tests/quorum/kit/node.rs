@@ -1,8 +1,10 @@
+use super::ms;
 use fencelock::backends::{Memory, TokioClock};
 use fencelock_core::{
     Acquire, Backend, BackendReport, BoxFuture, Capabilities, Claim, Clock, Fault, Holding, Key, Listener, Moment,
     Reply, Request, ServerReport, Unknown,
 };
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,6 +18,8 @@ pub(crate) enum Road {
     /// The request is lost, so there is no reply.
     BlackHole,
     Refusing,
+    /// Each request and each reply is slow, slower than any limit, or, of the replies, lost: as this seed says.
+    Storm(u64),
 }
 
 /// A memory backend with leases, behind a simulated network.
@@ -63,16 +67,28 @@ impl Node {
         assert!(matches!(self.memory.acquire(claim).await.answer, Ok(Acquire::Granted { .. })));
     }
 
-    async fn travel(&self) -> Result<&Memory, Unknown> {
-        self.requests.fetch_add(1, Ordering::SeqCst);
+    /// The fates of the next request and of its reply.
+    fn roads(&self) -> [Road; 2] {
+        let number = self.requests.fetch_add(1, Ordering::SeqCst);
         let road = *self.road.lock().unwrap();
-        match road {
-            Road::Open => {}
-            Road::Slow(span) => tokio::time::sleep(span).await,
-            Road::BlackHole => std::future::pending().await,
-            Road::Refusing => return Err(Unknown::new("node", Fault::Unreachable, "refused")),
+        let Road::Storm(seed) = road else { return [road, Road::Open] };
+        let mut hasher = DefaultHasher::new();
+        (seed, number).hash(&mut hasher);
+        let dice = hasher.finish();
+        let slow = |dice| Road::Slow(ms(if dice % 8 == 0 { 1200 } else { dice % 32 }));
+        [slow(dice), if dice >> 60 == 0 { Road::BlackHole } else { slow(dice >> 32) }]
+    }
+}
+
+impl Road {
+    async fn travel(self) -> Result<(), Unknown> {
+        match self {
+            Self::Open | Self::Storm(_) => {}
+            Self::Slow(span) => tokio::time::sleep(span).await,
+            Self::BlackHole => std::future::pending().await,
+            Self::Refusing => return Err(Unknown::new("node", Fault::Unreachable, "refused")),
         }
-        Ok(&self.memory)
+        Ok(())
     }
 }
 
@@ -91,13 +107,23 @@ impl Backend for Node {
 
     fn call<'a>(&'a self, request: Request<'a>) -> BoxFuture<'a, Reply> {
         Box::pin(async move {
-            match (self.travel().await, request) {
-                (Ok(memory), _) => memory.call(request).await,
-                (Err(lost), Request::Diagnose) => {
+            let [there, back] = self.roads();
+            if (there, back) == (Road::Open, Road::Open) {
+                return self.memory.call(request).await;
+            }
+            let copy = request.send_copy(Arc::clone(&self.memory) as _);
+            // A request that is dropped may still arrive.
+            let sent = tokio::spawn(async move {
+                there.travel().await?;
+                let reply = copy.await;
+                back.travel().await.map(|()| reply)
+            });
+            sent.await.unwrap().unwrap_or_else(|lost| match request {
+                Request::Diagnose => {
                     BackendReport::of_server(ServerReport::failed(self.name(), lost.to_string())).into()
                 }
-                (Err(lost), _) => lost.into(),
-            }
+                _ => lost.into(),
+            })
         })
     }
 }

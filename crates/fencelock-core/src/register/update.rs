@@ -1,28 +1,28 @@
 use super::memory::{Known, Life};
-use super::operation::{Current, Decision, Operation, View};
-use super::{CallStep, Expect, Memory, Reading, Record, StoreClock, Stored, Version, proof_is_due};
-use crate::{Expiry, Fault, Key, Moment, RetryPlan, Unknown};
+use super::view::{Current, Decision, View};
+use super::{Expect, Memory, Reading, Record, StoreClock, Stored, Version, proof_is_due};
+use crate::{Expiry, Fault, HolderId, Key, Moment, RetryPlan, Unknown};
 use std::time::Duration;
 
-/// One call on a register, as a state machine without I/O: it reads, decides, and writes if nothing has changed since, until it has
-/// an answer.
+/// What a request has written so far. It reads, decides, and writes if nothing has changed since, until it has an answer.
 ///
-/// A driver carries out each [`CallStep`] and reports the answer. It may drop a call at any time, for example if a request is not
-/// answered: the memory knows what may still be executed. A refusal is never an answer, because the write may be a copy of one that
-/// was executed: the next read shows it by its nonce.
+/// Whoever executes its steps may stop at any time, for example if the store does not answer: the memory knows what may still be
+/// executed. A refusal is never an answer, because the write may be a copy of one that was executed: the next read shows it by its
+/// nonce.
 #[derive(Debug, Clone, Hash)]
-pub struct Call<O: Operation> {
-    key: Key,
-    operation: O,
-    /// The writes of this call, all of them refused; the last one may not be answered yet.
-    writes: Vec<Written<O::Output>>,
+pub struct Update<T> {
+    holder: Option<HolderId>,
+    /// Its writes, all of them refused; the last one may not be answered yet.
+    writes: Vec<Written<T>>,
     /// How the store has worded the last refusal.
     refusal: String,
 }
 
-/// What a step of a [`Call`] uses.
+/// What a decision uses.
 #[derive(Debug)]
 pub struct Context<'a> {
+    /// The key.
+    pub key: &'a Key,
     /// The name of the backend, for messages.
     pub backend: &'a str,
     /// Of the key.
@@ -31,10 +31,28 @@ pub struct Context<'a> {
     pub clock: &'a mut StoreClock,
     /// When the store was last seen to refuse what it must refuse.
     pub proved: Option<Moment>,
-    /// When the answer was received, or the call began.
+    /// When the answer was received, or the request began.
     pub now: Moment,
     /// A random number.
     pub nonce: u64,
+}
+
+/// What comes next.
+#[derive(Debug, Clone)]
+pub enum UpdateStep<T> {
+    /// See the store refuse what it must refuse, because [`proof_is_due`]: then decide again.
+    Prove,
+    /// Read the register, and decide.
+    Read,
+    /// Write the register if it has this version: [`Update::written`] or [`Update::refused`].
+    Write {
+        /// The condition.
+        expect: Expect,
+        /// The content.
+        record: Record,
+    },
+    /// The answer.
+    Done(Result<T, Unknown>),
 }
 
 #[derive(Debug, Clone, Hash)]
@@ -45,7 +63,7 @@ struct Written<T> {
     answer: T,
 }
 
-impl<O: Operation> Call<O> {
+impl<T> Update<T> {
     /// So often may other clients be faster, each of which has changed the key.
     const ROUNDS: usize = 16;
     /// So often may a write be refused although nobody has changed the key, within half a second.
@@ -53,73 +71,66 @@ impl<O: Operation> Call<O> {
     /// After the second refusal: the first one is settled by a read.
     const PAUSES: RetryPlan = RetryPlan { first: Duration::from_millis(50), longest: Duration::from_millis(500) };
 
-    /// A call on this key.
-    pub const fn new(key: Key, operation: O) -> Self {
-        Self { key, operation, writes: Vec::new(), refusal: String::new() }
+    /// Nothing is written yet. The holder is that of a claim or of its release.
+    pub const fn new(holder: Option<HolderId>) -> Self {
+        Self { holder, writes: Vec::new(), refusal: String::new() }
     }
 
-    /// The key.
-    pub const fn key(&self) -> &Key {
-        &self.key
-    }
-
-    /// The first step. If this client wrote the record last, it needs no read to replace it.
-    pub fn start(&mut self, cx: &mut Context<'_>) -> CallStep<O::Output> {
-        if let Some(Known { version, record, .. }) = cx.memory.known.clone().filter(|known| !known.has_lapsed(cx.now)) {
-            let life = record.hold.as_ref().map_or(Life::Over, |hold| Life::For(hold.ttl.get()));
-            let stored = Stored::Record(version, record);
-            if let Decision::Write { record, answer } = self.decide(&stored, life, None, cx) {
-                return self.write(stored.expect(), record, answer, cx);
-            }
-        }
-        CallStep::Read { after: Duration::ZERO }
-    }
-
-    /// The answer to [`CallStep::Read`].
-    pub fn on_read(&mut self, reading: &Reading, cx: &mut Context<'_>) -> CallStep<O::Output> {
+    /// The next step after this read. Without one, after what this client has written last: it needs no read to replace that.
+    pub fn judge(
+        &mut self,
+        reading: Option<&Reading>,
+        decide: impl FnOnce(&View<'_>) -> Decision<T>,
+        cx: &mut Context<'_>,
+    ) -> UpdateStep<T> {
+        let Some(reading) = reading else {
+            let Some((stored, life)) = cx.memory.recall(cx.now) else { return UpdateStep::Read };
+            return match self.decide(&stored, life, None, decide, cx) {
+                Decision::Write { record, answer } => self.write(stored.expect(), record, answer, cx),
+                Decision::Done(_) => UpdateStep::Read,
+            };
+        };
         cx.clock.hear(reading.date, cx.now);
         let life = cx.memory.observe(reading, cx.clock, cx.now);
         if let Stored::Record(version, record) = &reading.stored
             && let Some(own) = self.writes.iter().position(|write| write.record.nonce == record.nonce)
         {
-            return self.applied(own, version.clone(), cx);
+            return UpdateStep::Done(Ok(self.applied(own, version.clone(), cx)));
         }
-        match self.decide(&reading.stored, life, reading.modified, cx) {
-            Decision::Write { record, answer } => {
-                let expect = reading.stored.expect();
-                match self.refused_too_often(&expect) {
-                    Some((fault, why)) => CallStep::Done(Err(Unknown::new(cx.backend, fault, why))),
-                    None => self.write(expect, record, answer, cx),
-                }
-            }
+        let expect = reading.stored.expect();
+        match self.decide(&reading.stored, life, reading.modified, decide, cx) {
+            Decision::Write { record, answer } => match self.refused_too_often(&expect, cx.key) {
+                Some((fault, why)) => UpdateStep::Done(Err(Unknown::new(cx.backend, fault, why))),
+                None => self.write(expect, record, answer, cx),
+            },
             Decision::Done(answer) => {
-                if let Some(holder) = self.operation.holder()
-                    && !cx.memory.may_arrive(holder, &reading.stored.expect())
+                if let Some(holder) = self.holder
+                    && !cx.memory.may_arrive(holder, &expect)
                 {
                     cx.memory.settle(holder);
                 }
-                CallStep::Done(answer)
+                UpdateStep::Done(answer)
             }
         }
     }
 
-    /// [`CallStep::Write`] was executed, and the store told this time.
-    pub fn on_written(&mut self, version: Version, date: Option<u64>, cx: &mut Context<'_>) -> CallStep<O::Output> {
+    /// [`UpdateStep::Write`] was executed, and the store told this time. The answer is `None` if there was none.
+    pub fn written(&mut self, version: Version, date: Option<u64>, cx: &mut Context<'_>) -> Option<T> {
         cx.clock.hear(date, cx.now);
-        self.applied(self.writes.len().saturating_sub(1), version, cx)
+        let last = self.writes.len().checked_sub(1)?;
+        Some(self.applied(last, version, cx))
     }
 
-    /// [`CallStep::Write`] was refused, in these words of the store.
-    pub fn on_refused(&mut self, why: String, random: u64) -> CallStep<O::Output> {
+    /// [`UpdateStep::Write`] was refused, in these words of the store: a read settles it, after this pause.
+    pub fn refused(&mut self, why: String, random: u64) -> Duration {
         self.refusal = why;
         let earlier = self.writes.len().checked_sub(2).and_then(|earlier| u32::try_from(earlier).ok());
-        let pause = |earlier| Self::PAUSES.pause(earlier, Expiry::Never, random);
-        CallStep::Read { after: earlier.map_or(Duration::ZERO, pause) }
+        earlier.map_or(Duration::ZERO, |earlier| Self::PAUSES.pause(earlier, Expiry::Never, random))
     }
 
     /// Why this is not written once more.
-    fn refused_too_often(&self, expect: &Expect) -> Option<(Fault, String)> {
-        let (key, refusal) = (&self.key, &self.refusal);
+    fn refused_too_often(&self, expect: &Expect, key: &Key) -> Option<(Fault, String)> {
+        let refusal = &self.refusal;
         if self.writes.iter().rev().take_while(|write| write.expect == *expect).count() >= Self::UNCHANGED {
             let why = format!("it refuses to write {key}, although nobody has changed it meanwhile: {refusal}");
             return Some((Fault::Unsupported, why));
@@ -128,29 +139,20 @@ impl<O: Operation> Call<O> {
         (self.writes.len() >= Self::ROUNDS).then(why)
     }
 
-    fn applied(&mut self, write: usize, version: Version, cx: &mut Context<'_>) -> CallStep<O::Output> {
-        if write >= self.writes.len() {
-            return CallStep::Read { after: Duration::ZERO };
-        }
+    fn applied(&mut self, write: usize, version: Version, cx: &mut Context<'_>) -> T {
         let Written { record, sent, answer, .. } = self.writes.swap_remove(write);
-        if let Some(holder) = self.operation.holder() {
+        if let Some(holder) = self.holder {
             cx.memory.settle(holder);
         }
         cx.memory.write(Known { version, record, sent });
-        CallStep::Done(Ok(answer))
+        answer
     }
 
-    fn write(
-        &mut self,
-        expect: Expect,
-        record: Record,
-        answer: O::Output,
-        cx: &mut Context<'_>,
-    ) -> CallStep<O::Output> {
-        let claims = self.operation.holder().filter(|_| record.hold.is_some());
+    fn write(&mut self, expect: Expect, record: Record, answer: T, cx: &mut Context<'_>) -> UpdateStep<T> {
+        let claims = self.holder.filter(|_| record.hold.is_some());
         // A grant counts from after the proof, so none of its writes may have been sent before.
         if self.writes.is_empty() && proof_is_due(cx.proved, claims.is_some(), cx.now) {
-            return CallStep::Prove;
+            return UpdateStep::Prove;
         }
         let record = Record { nonce: cx.nonce, ..record };
         cx.memory.known = None;
@@ -158,17 +160,21 @@ impl<O: Operation> Call<O> {
             cx.memory.send_claim(holder, &expect);
         }
         self.writes.push(Written { expect: expect.clone(), record: record.clone(), sent: cx.now, answer });
-        CallStep::Write { expect, record }
+        UpdateStep::Write { expect, record }
     }
 
-    fn decide(&mut self, stored: &Stored, life: Life, modified: Option<u64>, cx: &Context<'_>) -> Decision<O::Output> {
+    fn decide(
+        &self,
+        stored: &Stored,
+        life: Life,
+        modified: Option<u64>,
+        decide: impl FnOnce(&View<'_>) -> Decision<T>,
+        cx: &Context<'_>,
+    ) -> Decision<T> {
+        // Its tokens, if it was deleted, were less than this.
         let absent = Record::free(cx.clock.next_time(cx.now));
         let (record, current) = match (stored, life) {
-            // Nothing is written over it.
-            (Stored::Foreign(what), _) => {
-                return Decision::Done(self.operation.on_foreign(&self.key, cx.backend, what));
-            }
-            // Its tokens, if it was deleted, were less than this.
+            (Stored::Foreign(what), _) => (&absent, Current::Foreign(what)),
             (Stored::Absent, _) => (&absent, Current::Free),
             (Stored::Record(_, record), life) => match (&record.hold, life) {
                 (None, _) => (record, Current::Free),
@@ -176,21 +182,21 @@ impl<O: Operation> Call<O> {
                 (Some(hold), Life::Over) => (record, Current::Over(hold)),
             },
         };
-        let (key, name, time) = (&self.key, cx.backend, cx.clock.time(cx.now));
-        let mut claims = self.operation.holder().into_iter();
-        let claim_may_arrive = claims.any(|holder| cx.memory.may_arrive(holder, &stored.expect()));
-        self.operation.decide(&View { key, name, record, current, time, modified, claim_may_arrive })
+        let claim_may_arrive = self.holder.is_some_and(|holder| cx.memory.may_arrive(holder, &stored.expect()));
+        let (key, name, time) = (cx.key, cx.backend, cx.clock.time(cx.now));
+        decide(&View { key, name, record, current, time, modified, claim_may_arrive })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::register::{ClaimKey, EvictHold, InspectKey, ReleaseKey, RenewHold, Settings};
+    use crate::register::{Settings, decisions};
     use crate::{
         Acquire, Claim, Eviction, Expiry, Foreign, Holder, HolderId, HolderInfo, Holding, Intent, Liveness, Occupant,
         Owner, Release, Renew, Renewal, Ttl,
     };
+    use std::rc::Rc;
     use std::time::Duration;
 
     const SECOND: u64 = 1_000_000;
@@ -209,10 +215,41 @@ mod tests {
             Self { memory, clock, now: Moment::from_micros(0), nonce: 0 }
         }
 
-        fn cx(&mut self) -> Context<'_> {
+        fn judge<T>(&mut self, request: &mut Request<T>, reading: Option<&Reading>) -> UpdateStep<T> {
+            self.judge_if_proved(Some(self.now), request, reading)
+        }
+
+        fn judge_if_proved<T>(
+            &mut self,
+            proved: Option<Moment>,
+            request: &mut Request<T>,
+            reading: Option<&Reading>,
+        ) -> UpdateStep<T> {
             self.nonce += 1;
             let Self { memory, clock, now, nonce } = self;
-            Context { backend: "here", memory, clock, proved: Some(*now), now: *now, nonce: *nonce }
+            let mut cx = Context { key: &key(), backend: "here", memory, clock, proved, now: *now, nonce: *nonce };
+            request.update.judge(reading, &*request.decide, &mut cx)
+        }
+
+        fn written<T>(&mut self, request: &mut Request<T>, version: &str, date: Option<u64>) -> T {
+            let Self { memory, clock, now, nonce } = self;
+            let mut cx =
+                Context { key: &key(), backend: "here", memory, clock, proved: None, now: *now, nonce: *nonce };
+            request.update.written(Version::new(version), date, &mut cx).unwrap()
+        }
+    }
+
+    type Decide<T> = dyn Fn(&View<'_>) -> Decision<T>;
+
+    #[derive(Clone)]
+    struct Request<T> {
+        update: Update<T>,
+        decide: Rc<Decide<T>>,
+    }
+
+    impl<T> Request<T> {
+        fn new(holder: Option<HolderId>, decide: impl Fn(&View<'_>) -> Decision<T> + 'static) -> Self {
+            Self { update: Update::new(holder), decide: Rc::new(decide) }
         }
     }
 
@@ -220,17 +257,20 @@ mod tests {
         Key::new("k").unwrap()
     }
 
-    fn claim(holder: u8, intent: Intent) -> Call<ClaimKey> {
+    fn claim(holder: u8, intent: Intent) -> Request<Acquire> {
         let holder = Holder { id: HolderId::from_bytes([holder; 16]), owner: Owner::from_text("o") };
-        Call::new(key(), ClaimKey(Claim::new(key(), holder, Ttl::default(), intent)))
+        let (id, claim) = (holder.id, Claim::new(key(), holder, Ttl::default(), intent));
+        Request::new(Some(id), move |view| decisions::claim(&claim, view))
     }
 
-    fn renewal(holder: u8) -> Call<RenewHold> {
-        Call::new(key(), RenewHold(Renewal::new(key(), HolderId::from_bytes([holder; 16]), Ttl::default())))
+    fn renewal(holder: u8) -> Request<Renew> {
+        let renewal = Renewal::new(key(), HolderId::from_bytes([holder; 16]), Ttl::default());
+        Request::new(None, move |view| decisions::renew(&renewal, view))
     }
 
-    fn release(holder: u8) -> Call<ReleaseKey> {
-        Call::new(key(), ReleaseKey(HolderId::from_bytes([holder; 16])))
+    fn release(holder: u8) -> Request<Release> {
+        let holder = HolderId::from_bytes([holder; 16]);
+        Request::new(Some(holder), move |view| decisions::release(holder, view))
     }
 
     fn read(stored: Stored, modified: u64, date: u64) -> Reading {
@@ -241,16 +281,16 @@ mod tests {
         Stored::Record(Version::new(version), record)
     }
 
-    fn done<T>(step: CallStep<T>) -> T {
+    fn done<T>(step: UpdateStep<T>) -> T {
         match step {
-            CallStep::Done(answer) => answer.unwrap(),
+            UpdateStep::Done(answer) => answer.unwrap(),
             _ => panic!("it is not done"),
         }
     }
 
-    fn write<T>(step: CallStep<T>) -> (Expect, Record) {
+    fn write<T>(step: UpdateStep<T>) -> (Expect, Record) {
         match step {
-            CallStep::Write { expect, record } => (expect, record),
+            UpdateStep::Write { expect, record } => (expect, record),
             _ => panic!("it writes nothing"),
         }
     }
@@ -258,10 +298,10 @@ mod tests {
     /// Takes the key at second 100 with the version `1`.
     fn take(client: &mut Client) -> Record {
         let mut call = claim(1, Intent::Try);
-        assert!(matches!(call.start(&mut client.cx()), CallStep::Read { .. }));
-        let (expect, record) = write(call.on_read(&read(Stored::Absent, 0, 100), &mut client.cx()));
+        assert!(matches!(client.judge(&mut call, None), UpdateStep::Read));
+        let (expect, record) = write(client.judge(&mut call, Some(&read(Stored::Absent, 0, 100))));
         assert_eq!((expect, record.token), (None, 101 * SECOND + 1), "greater than all tokens up to now");
-        let granted = done(call.on_written(Version::new("1"), Some(100 * SECOND), &mut client.cx()));
+        let granted = client.written(&mut call, "1", Some(100 * SECOND));
         assert!(matches!(granted, Acquire::Granted { tokens } if tokens.last().get() == record.token));
         record
     }
@@ -271,14 +311,14 @@ mod tests {
         let mut client = Client::new();
         let record = take(&mut client);
         let mut call = renewal(1);
-        let (expect, renewed) = write(call.start(&mut client.cx()));
+        let (expect, renewed) = write(client.judge(&mut call, None));
         assert_eq!((expect, &renewed.hold), (Some(Version::new("1")), &record.hold));
-        assert_eq!(done(call.on_written(Version::new("2"), None, &mut client.cx())), Renew::Renewed { waiters: 0 });
+        assert_eq!(client.written(&mut call, "2", None), Renew::Renewed { waiters: 0 });
         let mut call = release(1);
-        let (expect, freed) = write(call.start(&mut client.cx()));
+        let (expect, freed) = write(client.judge(&mut call, None));
         assert_eq!((expect, freed.hold), (Some(Version::new("2")), None));
-        assert_eq!(done(call.on_written(Version::new("3"), None, &mut client.cx())), Release::Released);
-        let (expect, taken) = write(claim(2, Intent::Try).start(&mut client.cx()));
+        assert_eq!(client.written(&mut call, "3", None), Release::Released);
+        let (expect, taken) = write(client.judge(&mut claim(2, Intent::Try), None));
         assert!(expect == Some(Version::new("3")) && taken.token > record.token);
     }
 
@@ -288,14 +328,14 @@ mod tests {
         let record = take(&mut client);
         client.now = client.now + Ttl::default().get();
         let mut call = renewal(1);
-        assert!(matches!(call.start(&mut client.cx()), CallStep::Read { .. }));
+        assert!(matches!(client.judge(&mut call, None), UpdateStep::Read));
         let mut early = call.clone();
         // The skew and the unit of the times are added.
-        let (_, renewed) = write(early.on_read(&read(stored("1", record.clone()), 100, 132), &mut client.cx()));
+        let (_, renewed) = write(client.judge(&mut early, Some(&read(stored("1", record.clone()), 100, 132))));
         assert!(renewed.hold.is_some());
-        let (_, freed) = write(call.on_read(&read(stored("1", record), 100, 133), &mut client.cx()));
+        let (_, freed) = write(client.judge(&mut call, Some(&read(stored("1", record), 100, 133))));
         assert!(freed.hold.is_none(), "an earlier renewal in flight must not renew it either");
-        assert_eq!(done(call.on_written(Version::new("2"), None, &mut client.cx())), Renew::Absent);
+        assert_eq!(client.written(&mut call, "2", None), Renew::Absent);
     }
 
     #[test]
@@ -303,14 +343,14 @@ mod tests {
         let mut client = Client::new();
         let mut call = claim(1, Intent::Try);
         let free = read(stored("1", Record::free(7)), 0, 0);
-        let (_, first) = write(call.on_read(&free, &mut client.cx()));
-        let _ = call.on_refused(String::new(), 0);
-        let (_, second) = write(call.on_read(&free, &mut client.cx()));
+        let (_, first) = write(client.judge(&mut call, Some(&free)));
+        let _ = call.update.refused(String::new(), 0);
+        let (_, second) = write(client.judge(&mut call, Some(&free)));
         assert_ne!(first.nonce, second.nonce);
-        let _ = call.on_refused(String::new(), 0);
-        let granted = done(call.on_read(&read(stored("2", first.clone()), 0, 0), &mut client.cx()));
+        let _ = call.update.refused(String::new(), 0);
+        let granted = done(client.judge(&mut call, Some(&read(stored("2", first.clone()), 0, 0))));
         assert!(matches!(granted, Acquire::Granted { tokens } if tokens.last().get() == first.token));
-        assert_eq!(write(renewal(1).start(&mut client.cx())).0, Some(Version::new("2")));
+        assert_eq!(write(client.judge(&mut renewal(1), None)).0, Some(Version::new("2")));
     }
 
     #[test]
@@ -319,9 +359,9 @@ mod tests {
         let mut call = claim(1, Intent::Try);
         let refusal = loop {
             let free = Record { nonce: 1 << 40, ..Record::free(7) };
-            match call.on_read(&read(stored(&client.nonce.to_string(), free), 0, 0), &mut client.cx()) {
-                CallStep::Write { .. } => assert!(client.nonce < 100),
-                CallStep::Done(answer) => break answer.unwrap_err(),
+            match client.judge(&mut call, Some(&read(stored(&client.nonce.to_string(), free), 0, 0))) {
+                UpdateStep::Write { .. } => assert!(client.nonce < 100),
+                UpdateStep::Done(answer) => break answer.unwrap_err(),
                 _ => panic!("it has just read"),
             }
         };
@@ -333,16 +373,15 @@ mod tests {
         let (mut client, mut pauses) = (Client::new(), Vec::new());
         let mut call = release(1);
         let held = read(stored("1", take(&mut client)), 0, 0);
-        let mut step = call.start(&mut client.cx());
+        let mut step = client.judge(&mut call, None);
         let refusal = loop {
             step = match step {
-                CallStep::Write { .. } => call.on_refused("412 TheStoreSaysNo".into(), 0),
-                CallStep::Read { after } => {
-                    pauses.push(after.as_millis());
-                    call.on_read(&held, &mut client.cx())
+                UpdateStep::Write { .. } => {
+                    pauses.push(call.update.refused("412 TheStoreSaysNo".into(), 0).as_millis());
+                    client.judge(&mut call, Some(&held))
                 }
-                CallStep::Prove => panic!("it is proved"),
-                CallStep::Done(answer) => break answer.unwrap_err(),
+                UpdateStep::Done(answer) => break answer.unwrap_err(),
+                other => panic!("{other:?}"),
             };
         };
         assert_eq!(pauses, [0, 50, 75, 112, 168]);
@@ -360,9 +399,9 @@ mod tests {
         let at = |proved, claims, now| proof_is_due(proved, claims, now);
         assert!(at(None, false, late) && at(Some(client.now), true, late) && !at(Some(client.now), false, late));
         let mut call = claim(1, Intent::Try);
-        let step = call.on_read(&free, &mut Context { proved: None, ..client.cx() });
-        assert!(matches!(step, CallStep::Prove) && client.memory.is_idle(), "nothing was sent");
-        assert_eq!(write(call.on_read(&free, &mut client.cx())).0, None);
+        let step = client.judge_if_proved(None, &mut call, Some(&free));
+        assert!(matches!(step, UpdateStep::Prove) && client.memory.is_idle(), "nothing was sent");
+        assert_eq!(write(client.judge(&mut call, Some(&free))).0, None);
     }
 
     #[test]
@@ -371,16 +410,17 @@ mod tests {
         let what = Foreign::other("a photograph");
         let seen = read(Stored::Foreign(what.clone()), 0, u64::MAX / SECOND);
         let holder = Occupant::Foreign(what);
-        let busy = done(claim(1, Intent::Try).on_read(&seen, &mut client.cx()));
+        let busy = done(client.judge(&mut claim(1, Intent::Try), Some(&seen)));
         assert!(matches!(busy, Acquire::Busy(occupied) if occupied.expiry == Expiry::Never));
-        let busy = done(claim(1, Intent::Poll).on_read(&seen, &mut client.cx()));
+        let busy = done(client.judge(&mut claim(1, Intent::Poll), Some(&seen)));
         assert!(matches!(busy, Acquire::Busy(_)));
-        assert_eq!(done(renewal(1).on_read(&seen, &mut client.cx())), Renew::TakenBy(holder.clone().into()));
-        assert_eq!(done(release(1).on_read(&seen, &mut client.cx())), Release::TakenBy(holder.clone().into()));
-        let inspected = done(Call::new(key(), InspectKey).on_read(&seen, &mut client.cx()));
+        assert_eq!(done(client.judge(&mut renewal(1), Some(&seen))), Renew::TakenBy(holder.clone().into()));
+        assert_eq!(done(client.judge(&mut release(1), Some(&seen))), Release::TakenBy(holder.clone().into()));
+        let inspected = done(client.judge(&mut Request::new(None, decisions::inspect), Some(&seen)));
         assert_eq!(inspected.unwrap().first().occupant, holder);
         let seen_before = Holding::new(key(), HolderInfo::new(holder, Expiry::Never));
-        let evicted = done(Call::new(key(), EvictHold(seen_before)).on_read(&seen, &mut client.cx()));
+        let evicted =
+            done(client.judge(&mut Request::new(None, move |view| decisions::evict(&seen_before, view)), Some(&seen)));
         assert!(matches!(evicted, Eviction::Refused(text) if text.contains("a photograph")));
     }
 
@@ -389,7 +429,7 @@ mod tests {
         let (mut holder, mut other) = (Client::new(), Client::new());
         let record = take(&mut holder);
         let look = |client: &mut Client, seen: &Reading| {
-            let seen = done(Call::new(key(), InspectKey).on_read(seen, &mut client.cx()));
+            let seen = done(client.judge(&mut Request::new(None, decisions::inspect), Some(seen)));
             seen.unwrap().first().alive
         };
         let ago = |secs| Some(Liveness::of_lease(Duration::from_secs(secs), Ttl::default().get()));
@@ -404,7 +444,7 @@ mod tests {
         let (mut holder, mut other) = (Client::new(), Client::new());
         let record = take(&mut holder);
         let seen = Reading { stored: stored("1", record), modified: None, date: None };
-        let look = |client: &mut Client| claim(2, Intent::Try).on_read(&seen, &mut client.cx());
+        let look = |client: &mut Client| client.judge(&mut claim(2, Intent::Try), Some(&seen));
         assert!(matches!(done(look(&mut other)), Acquire::Busy(_)));
         other.now = other.now + Ttl::default().get() + Duration::from_millis(301);
         assert!(matches!(done(look(&mut other)), Acquire::Busy(_)), "its clock may be fast");

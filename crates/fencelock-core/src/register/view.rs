@@ -2,38 +2,31 @@ use super::{Hold, Record};
 use crate::{Expiry, FencingToken, Foreign, HolderId, HolderInfo, Holding, Key, Liveness, Occupant, Occupied, Unknown};
 use std::time::Duration;
 
-/// What a [`Call`](super::Call) does: the only difference between a claim, a renewal, a release and the others.
-pub trait Operation {
-    /// The answer.
-    type Output;
-
-    /// The holder, of a claim and of its release.
-    fn holder(&self) -> Option<HolderId> {
-        None
-    }
-
-    /// What to do with this record.
-    fn decide(&mut self, view: &View<'_>) -> Decision<Self::Output>;
-
-    /// The answer if something else is stored.
-    fn on_foreign(&self, key: &Key, backend: &str, what: &Foreign) -> Result<Self::Output, Unknown>;
-}
-
-/// What an [`Operation`] wants.
+/// What is to be done about a record.
 #[derive(Debug)]
 pub enum Decision<T> {
     /// The answer.
     Done(Result<T, Unknown>),
     /// To replace what is stored.
     Write {
-        /// The new record. The call adds a nonce.
+        /// The new record. The update adds a nonce.
         record: Record,
         /// The answer as soon as it is written.
         answer: T,
     },
 }
 
-/// What an [`Operation`] decides on.
+impl<T> Decision<T> {
+    /// The same with another answer.
+    pub fn map<U>(self, map: impl FnOnce(T) -> U) -> Decision<U> {
+        match self {
+            Self::Done(answer) => Decision::Done(answer.map(map)),
+            Self::Write { record, answer } => Decision::Write { record, answer: map(answer) },
+        }
+    }
+}
+
+/// What a decision depends on.
 #[derive(Debug)]
 pub struct View<'a> {
     /// The key.
@@ -48,7 +41,7 @@ pub struct View<'a> {
     pub time: Option<u64>,
     /// When it was written, as in [`Reading::modified`](super::Reading::modified); `None` if it was not read.
     pub modified: Option<u64>,
-    /// A claim of the holder of this operation may still be executed on what is stored.
+    /// A claim of the holder of this request may still be executed on what is stored.
     pub claim_may_arrive: bool,
 }
 
@@ -61,6 +54,8 @@ pub enum Current<'a> {
     Held(&'a Hold, Duration),
     /// Its lease has ended, and nobody has taken the key.
     Over(&'a Hold),
+    /// Something else is stored. It never ends by itself, and nothing is written over it.
+    Foreign(&'a Foreign),
 }
 
 impl View<'_> {
@@ -86,27 +81,28 @@ impl View<'_> {
 
     /// The holder of the key, and for how long at least.
     pub(super) fn occupied(&self) -> Option<Occupied> {
-        let Current::Held(hold, left) = self.current else { return None };
-        let occupied = Occupied::new(Occupant::Holder(hold.holder.clone()), Expiry::In(left));
-        let time = self.time.filter(|_| hold.since_micros > 0);
-        Some(occupied.with_held_for(time.map(|time| Duration::from_micros(time.saturating_sub(hold.since_micros)))))
+        match self.current {
+            Current::Held(hold, left) => {
+                let occupied = Occupied::new(Occupant::Holder(hold.holder.clone()), Expiry::In(left));
+                let time = self.time.filter(|_| hold.since_micros > 0);
+                let held_for = time.map(|time| Duration::from_micros(time.saturating_sub(hold.since_micros)));
+                Some(occupied.with_held_for(held_for))
+            }
+            Current::Foreign(what) => Some(Occupied::new(Occupant::Foreign(what.clone()), Expiry::Never)),
+            Current::Free | Current::Over(_) => None,
+        }
     }
 
     /// The current hold.
     pub(super) fn holding(&self) -> Option<Holding> {
-        let (Occupied { holders, expiry, held_for }, Current::Held(hold, _)) = (self.occupied()?, self.current) else {
-            return None;
-        };
+        let Occupied { holders, expiry, held_for } = self.occupied()?;
+        let info = HolderInfo::new(holders.into_first(), expiry).with_held_for(held_for);
+        let Current::Held(hold, _) = self.current else { return Some(Holding::new(self.key.clone(), info)) };
         let written = self.time.zip(self.modified);
         let alive = written.map(|(time, modified)| {
             Liveness::of_lease(Duration::from_micros(time.saturating_sub(modified)), hold.ttl.get())
         });
-        let info = HolderInfo::new(holders.into_first(), expiry).with_held_for(held_for).with_alive(alive);
-        Some(Holding::new(self.key.clone(), info.with_fence(FencingToken::new(self.record.token).ok())))
+        let fence = FencingToken::new(self.record.token).ok();
+        Some(Holding::new(self.key.clone(), info.with_alive(alive).with_fence(fence)))
     }
-}
-
-/// What another program has stored never ends by itself.
-pub(super) fn foreign(key: &Key, what: &Foreign) -> Holding {
-    Holding::new(key.clone(), HolderInfo::new(Occupant::Foreign(what.clone()), Expiry::Never))
 }
