@@ -5,10 +5,11 @@ use crate::guard::Released;
 use crate::identity::ClientRng;
 use crate::lock::Lock;
 use crate::lock_all::LockAll;
-use crate::once::{OncePerWindow, WindowDone, done};
+use crate::once::{OncePerWindow, done};
 use crate::semaphore::Semaphore;
 use crate::settings::Settings;
 use crate::slots::Slots;
+use crate::window_done::WindowDone;
 use fencelock_core::engine::{Rng, SharingLimits};
 use fencelock_core::once::Window;
 use fencelock_core::{

@@ -3,7 +3,8 @@
 use crate::driver::ClientInner;
 use crate::error::Error;
 use crate::guard::{Guard, Held, Released};
-use crate::lock::{Lock, RunError, settle};
+use crate::lock::{Lock, settle};
+use crate::run::RunError;
 use crate::settings::{Settings, setters};
 use fencelock_core::{
     Event, FencingToken, Holding, Invalid, Key, Leader, LeaderHistory, Listener, LossReason, Observation, Owner,

@@ -71,12 +71,14 @@ mod lock_all;
 mod once;
 mod outage_log;
 mod reaper;
+mod run;
 mod semaphore;
 mod settings;
 mod slots;
 #[cfg(test)]
 mod soak;
 pub mod telemetry;
+mod window_done;
 
 pub use backends::register;
 pub use client::{Builder, Client};
@@ -92,9 +94,11 @@ pub use fencelock_core::{
 };
 pub use guard::{Guard, Held, Loss, Released, RenewalFailure};
 pub use guards::{Guards, HeldAll, ReleasedAll};
-pub use lock::{Lock, RunError};
+pub use lock::Lock;
 pub use lock_all::LockAll;
-pub use once::{Once, OnceError, OncePerWindow, OnceRun, OnceStart, UnfinishedRun, WindowDone};
+pub use once::{Once, OnceError, OncePerWindow, OnceRun, OnceStart, UnfinishedRun};
+pub use run::RunError;
 pub use semaphore::Semaphore;
 pub use settings::Waiting;
 pub use slots::{SlotGuard, SlotNumber, Slots};
+pub use window_done::WindowDone;

@@ -1,6 +1,7 @@
 use crate::error::Error;
 use crate::guard::{Guard, Held};
-use crate::lock::{Lock, RunError};
+use crate::lock::Lock;
+use crate::run::RunError;
 use crate::settings::setters;
 use fencelock_core::{HolderId, Invalid, Mode, Resized};
 use std::future::Future;

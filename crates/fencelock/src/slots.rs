@@ -1,7 +1,8 @@
 use crate::driver::time_until;
 use crate::error::{Error, unreachable};
 use crate::guard::{Guard, Held};
-use crate::lock::{Lock, RunError, run_under, unless_busy};
+use crate::lock::{Lock, run_under, unless_busy};
+use crate::run::RunError;
 use crate::settings::setters;
 use fencelock_core::engine::{AfterTry, ClaimFailure, LAST_ANSWER, SlotOrder, WaitLimit};
 use fencelock_core::{HolderId, Invalid, Key, Moment};
