@@ -17,6 +17,7 @@
 mod cluster;
 mod connection;
 mod doctor;
+mod hash_slot;
 mod quorum;
 mod scripts;
 #[cfg(test)]
@@ -33,5 +34,7 @@ pub use cluster::{Cluster, ClusterScheme};
 pub use quorum::{Quorum, QuorumScheme};
 #[doc(hidden)]
 pub use scripts::script::{LockScripts, lock_scripts};
+#[doc(hidden)]
+pub use scripts::side_key::side_key;
 pub use server::{Redis, RedisScheme, Server};
 pub use servers::servers;

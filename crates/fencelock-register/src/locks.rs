@@ -3,7 +3,7 @@ use fencelock_core::register::{Context, Decision, Memory, Settings, StoreClock, 
 use fencelock_core::{
     Acquire, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply, Clock, Event,
     Eviction, Fault, Finding, HolderId, Holding, Intent, Key, Listener, Listeners, Moment, Release, Renew, Renewal,
-    Reply, Request, RetryPlan, Sent, ServerReport, Trial, Tried, Unknown, hash_slot,
+    Reply, Request, RetryPlan, Sent, ServerReport, Trial, Tried, Unknown,
 };
 use futures_util::{StreamExt, stream};
 use std::collections::HashMap;
@@ -229,7 +229,7 @@ impl Backend for RegisterLocks {
 
     /// A slow renewal delays those of few other keys.
     fn renewal_group(&self, key: &Key) -> u32 {
-        u32::from(hash_slot(key.as_str())) % 16
+        key.as_str().bytes().fold(0_u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % 16
     }
 }
 

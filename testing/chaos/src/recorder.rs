@@ -70,7 +70,7 @@ impl Recorder {
     /// How long a lease of the process lasts, by the clock of the history.
     pub(crate) fn lasts(&self, lease: Duration) -> u64 {
         let lease = micros(lease);
-        lease.saturating_sub_signed(i64::try_from(lease).unwrap_or(0) / 1000 * self.ppm / 1000)
+        lease.saturating_add_signed(-(i64::try_from(lease).unwrap_or(0) / 1000 * self.ppm / 1000))
     }
 
     pub(crate) fn note(&self, line: &HistoryLine) {

@@ -2,8 +2,9 @@
 
 use super::Cluster;
 use crate::doctor::{NodeReport, clocks, joined, merge};
+use crate::hash_slot::HASH_SLOTS;
 use crate::url::hosts::{Address, shown};
-use fencelock_core::{BackendReport, Finding, HASH_SLOTS, Key};
+use fencelock_core::{BackendReport, Finding, Key};
 use futures_util::future::join_all;
 
 /// The effect of a clock difference on a cluster.

@@ -1,9 +1,11 @@
 //! Queries a node of a cluster for the slot map: which node serves which hash slot.
 
+use crate::cluster::slot_map::SlotMap;
 use crate::connection::fault::{unknown, words};
+use crate::hash_slot::HASH_SLOTS;
 use crate::server::Redis;
 use crate::url::hosts::Address;
-use fencelock_core::{Fault, HASH_SLOTS, SlotMap, Unknown};
+use fencelock_core::{Fault, Unknown};
 use redis::{ErrorKind, RedisError, RedisResult, Value};
 use std::collections::HashSet;
 use std::ops::RangeInclusive;

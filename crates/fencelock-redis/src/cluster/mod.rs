@@ -23,6 +23,7 @@ mod list;
 pub(crate) mod map;
 mod renewals;
 mod routing;
+pub(crate) mod slot_map;
 mod url;
 pub(crate) mod view;
 

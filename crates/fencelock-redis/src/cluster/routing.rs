@@ -2,10 +2,11 @@
 
 use super::map::{ClusterMap, NODES_MAX};
 use super::{Cluster, PendingRequest, map};
+use crate::hash_slot::hash_slot;
 use crate::server::Redis;
 use crate::url::hosts::{Address, shown};
 use fencelock_core::{
-    Backend, BootClock, Clock, Fault, Key, Listener, Listeners, Moment, Reply, Request, Sent, Unknown, hash_slot,
+    Backend, BootClock, Clock, Fault, Key, Listener, Listeners, Moment, Reply, Request, Sent, Unknown,
 };
 use std::sync::Arc;
 use std::time::Duration;

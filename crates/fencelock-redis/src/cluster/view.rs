@@ -1,8 +1,10 @@
 //! The slot map of a cluster, as the client knows it.
 
+use crate::cluster::slot_map::SlotMap;
 use crate::connection::fault::words;
+use crate::hash_slot::{HASH_SLOTS, hash_slot};
 use crate::url::hosts::Address;
-use fencelock_core::{Fault, HASH_SLOTS, SlotMap, Unknown, hash_slot};
+use fencelock_core::{Fault, Unknown};
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -1,11 +1,13 @@
 use super::liveness::{Liveness, SessionTask};
 use super::peers::resolved;
+use crate::hash_slot::hash_slot;
 use crate::scripts::message::{Grant, Message};
 use crate::scripts::quarantine::UNKNOWN_RUN_ID;
+use crate::scripts::side_key::key_of_side_key;
 use crate::scripts::wire::WIRE;
 use crate::sentinel::Mastership;
 use crate::url::target::Target;
-use fencelock_core::{Event, Key, Listeners, hash_slot, key_of_side_key};
+use fencelock_core::{Event, Key, Listeners};
 use futures_util::{FutureExt, StreamExt};
 use redis::aio::PubSub;
 use redis::{ErrorKind, PushInfo, PushKind, RedisError, RedisResult, Value};
@@ -407,7 +409,7 @@ mod tests {
 #[cfg(test)]
 mod subscribed_tests {
     use super::*;
-    use fencelock_core::number_in_slot;
+    use crate::hash_slot::number_in_slot;
     use std::sync::Arc;
 
     fn pushed(kind: PushKind, channel: &str) -> PushInfo {

@@ -1,6 +1,6 @@
 use super::lua::{Commands, Lua};
 use super::quarantine::{EpochCheck, ExpectedMarker, Quarantine};
-use fencelock_core::SideKeys;
+use crate::scripts::side_key::SideKeys;
 use redis::{Cmd, RedisWrite, ToRedisArgs};
 use std::cell::RefCell;
 use std::fmt;

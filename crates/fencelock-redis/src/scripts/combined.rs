@@ -2,7 +2,8 @@
 
 use super::call::Call;
 use super::script::{COMBINED, released_id};
-use fencelock_core::{Claim, Holder, HolderId, SideKeys};
+use crate::scripts::side_key::SideKeys;
+use fencelock_core::{Claim, Holder, HolderId};
 use redis::{ErrorKind, RedisResult, Value};
 
 /// The reply for a request that is not the common case. The server has changed nothing.

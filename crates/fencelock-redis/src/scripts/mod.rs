@@ -19,4 +19,5 @@ pub(crate) mod quarantine;
 pub(crate) mod reply;
 pub(crate) mod script;
 pub(crate) mod shared;
+pub(crate) mod side_key;
 pub(crate) mod wire;

@@ -327,7 +327,7 @@ mod tests {
         let marker = |prefix| Quarantine::alone(prefix, Ttl::default(), false).marker;
         assert_eq!((marker("").as_str(), marker("app:").as_str()), ("fencelock:node", "fencelock:node:app:"));
         for (prefix, what) in [("{", "fence"), ("{a}:fence", "fence"), ("key:a", "fence")] {
-            assert_eq!(fencelock_core::key_of_side_key(&marker(prefix), what), None);
+            assert_eq!(crate::scripts::side_key::key_of_side_key(&marker(prefix), what), None);
         }
     }
 

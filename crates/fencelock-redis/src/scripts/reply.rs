@@ -2,9 +2,10 @@
 
 use super::shared;
 use super::wire::{WIRE, later_value};
+use crate::scripts::side_key::side_key;
 use fencelock_core::{
     Acquire, Downgrade, Expiry, Fault, FencingToken, Foreign, HandOffBounds, Holder, HolderInfo, Holders, Holding, Key,
-    Mode, Occupant, Occupied, Raise, Release, Renew, Resize, Resized, TokenBlock, Unknown, WaiterInfo, side_key,
+    Mode, Occupant, Occupied, Raise, Release, Renew, Resize, Resized, TokenBlock, Unknown, WaiterInfo,
 };
 use redis::Value;
 use std::num::NonZeroU32;

@@ -6,7 +6,8 @@ pub(crate) use super::call::{ABSENT_KEY, COMPLETION_KEY, SIDE};
 use super::lua::Lua;
 use super::quarantine::{EpochCheck, Quarantine};
 use super::reply::Evicting;
-use fencelock_core::{Claim, Completion, FencingToken, HolderId, Intent, KeyTable, Mode, side_key};
+use crate::scripts::side_key::side_key;
+use fencelock_core::{Claim, Completion, FencingToken, HolderId, Intent, KeyTable, Mode};
 use std::sync::LazyLock;
 use std::time::Duration;
 

@@ -3,9 +3,9 @@
 use super::Redis;
 use crate::scripts::reply::Reply;
 use crate::scripts::script::{self, COMPLETION_KEY, Call};
+use crate::scripts::side_key::side_key;
 use fencelock_core::{
     ClearCompletion, Completion, CompletionRead, CountedSuccess, Fault, HolderId, Key, Unknown, WriteCompletion,
-    side_key,
 };
 use redis::Value;
 

@@ -4,8 +4,9 @@ use super::Redis;
 use crate::connection::batch::send_batch;
 use crate::connection::session::Session;
 use crate::scripts::quarantine::EpochCheck;
+use crate::scripts::side_key::key_of_side_key;
 use crate::scripts::{reply, script};
-use fencelock_core::{BootClock, Clock, Fault, Holding, Key, Unknown, key_of_side_key};
+use fencelock_core::{BootClock, Clock, Fault, Holding, Key, Unknown};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The number of keys per request when locks are listed.

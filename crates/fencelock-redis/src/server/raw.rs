@@ -1,10 +1,12 @@
 use super::node_setup::targets;
 use crate::cluster::map::masters;
+use crate::cluster::slot_map::SlotMap;
 use crate::scripts::script::SIDE;
+use crate::scripts::side_key::SideKeys;
 use crate::url::hosts::Address;
 use crate::url::options::Role;
 use crate::url::target::Target;
-use fencelock_core::{Invalid, Key, SideKeys, SlotMap};
+use fencelock_core::{Invalid, Key};
 
 /// A Redis server that stores locks.
 #[derive(Debug, Clone)]

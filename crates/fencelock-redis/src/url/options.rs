@@ -252,8 +252,8 @@ fn unknown(preset: &str) -> Invalid {
 #[cfg(test)]
 mod compat_tests {
     use super::*;
+    use crate::scripts::side_key::side_key;
     use crate::url::target::Target;
-    use fencelock_core::side_key;
 
     fn redis_key(query: &str, key: &str) -> String {
         Target::parse(&format!("redis://h?{query}")).unwrap().redis_key(&Key::new(key).unwrap()).into_owned()

@@ -1,7 +1,8 @@
 //! The order of requests, with requests that are dropped.
 
 use super::{ALONE, PATIENT, SOON, acquire_all, backend, claim, claims, exists, is_granted, once, start};
-use fencelock_core::{HolderId, Intent, Key, Release, side_key};
+use fencelock_core::{HolderId, Intent, Key, Release};
+use fencelock_redis::side_key;
 use fencelock_testkit::redis_or_skip;
 use futures_util::future::join_all;
 use std::future::poll_fn;

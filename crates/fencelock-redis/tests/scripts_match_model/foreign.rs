@@ -3,7 +3,7 @@
 use super::expected::Expected;
 use super::sent::Sent;
 use super::step::Foreign;
-use fencelock_core::side_key;
+use crate::scripts::side_key::side_key;
 use fencelock_model::{Done, KeyModel, Kind, OnlyIfFree, ScriptError, Server};
 use fencelock_testkit::Reply;
 

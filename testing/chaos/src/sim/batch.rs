@@ -39,8 +39,8 @@ impl Batch {
         self.seeds += 1;
         self.grants += history.lines.iter().filter(|line| line.is_grant()).count() as u64;
         self.excused += results.excused.len() as u64;
-        let seen = history.lines.iter().filter(|line| line.op == Op::Seen).filter_map(|line| line.what.clone());
-        for what in seen.collect::<BTreeSet<_>>() {
+        let events = history.lines.iter().filter(|line| line.op == Op::Seen).filter_map(|line| line.what.clone());
+        for what in events.collect::<BTreeSet<_>>() {
             *self.covered.entry(what).or_default() += 1;
         }
         if !results.is_good() {

@@ -198,7 +198,7 @@ impl<'a> World<'a> {
                     line.holder = Some(format!("{:?} on {}", holder.holder_id(), node.name()));
                     line.valid_until_us = match holder.expiry {
                         Expiry::In(left) => Some(now + micros(left)),
-                        _ => None,
+                        Expiry::Never => None,
                     };
                     self.recorder.note(&line);
                 }

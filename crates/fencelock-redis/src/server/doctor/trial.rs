@@ -4,17 +4,17 @@ use crate::connection::batch::send_batch;
 use crate::connection::fault::{fault_of, is_about_a_key, words};
 use crate::connection::link::wake_channels;
 use crate::connection::session::Session;
+use crate::hash_slot::number_in_slot;
 use crate::scripts::quarantine::{EpochCheck, MarkerState};
 use crate::scripts::reply::{Reply, Unread};
 use crate::scripts::script;
 use crate::scripts::script::COMPLETION_KEY;
+use crate::scripts::side_key::side_key;
 use crate::scripts::wire::{WIRE, later_value};
 use crate::server::list::{key_of, lists_a_page, page};
 use crate::server::{Redis, completions};
 use crate::url::target::Target;
-use fencelock_core::{
-    BoxFuture, Fault, Feature, Finding, Key, Level, Topology, Trial, Tried, Unknown, number_in_slot, side_key,
-};
+use fencelock_core::{BoxFuture, Fault, Feature, Finding, Key, Level, Topology, Trial, Tried, Unknown};
 use redis::{Cmd, RedisError, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};

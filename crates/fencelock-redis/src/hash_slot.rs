@@ -1,21 +1,14 @@
 use std::sync::LazyLock;
 
 /// Redis Cluster distributes keys over this many hash slots.
-pub const HASH_SLOTS: u16 = 16_384;
+pub(crate) const HASH_SLOTS: u16 = 16_384;
 
 /// The hash slot of a key of a Redis Cluster: keys in the same slot are on the same node.
 ///
 /// The slot depends on the text between the first `{` and the next `}`, or on the whole key if there is none.
 ///
 /// Source: "Redis cluster specification", hash tags.
-///
-/// ```
-/// use fencelock_core::hash_slot;
-///
-/// assert_eq!(hash_slot("foo"), 12182);
-/// assert_eq!(hash_slot("user:{foo}:cart"), hash_slot("foo"));
-/// ```
-pub fn hash_slot(key: &str) -> u16 {
+pub(crate) fn hash_slot(key: &str) -> u16 {
     crc16(tag(key).unwrap_or(key).as_bytes()) % HASH_SLOTS
 }
 
@@ -23,7 +16,7 @@ pub fn hash_slot(key: &str) -> u16 {
 ///
 /// # Panics
 /// If `slot` is not less than [`HASH_SLOTS`].
-pub fn number_in_slot(slot: u16) -> u32 {
+pub(crate) fn number_in_slot(slot: u16) -> u32 {
     static NUMBERS: LazyLock<Vec<u32>> = LazyLock::new(|| {
         let mut numbers = vec![None; usize::from(HASH_SLOTS)];
         let mut missing = numbers.len();
@@ -76,5 +69,6 @@ mod tests {
         for (key, tagged) in [("a{b}c", Some("b")), ("{}a", None), ("a{b", None), ("a}b{c}{d}", Some("c"))] {
             assert_eq!(tag(key), tagged, "{key}");
         }
+        assert_eq!((hash_slot("foo"), hash_slot("user:{foo}:cart")), (12182, 12182));
     }
 }

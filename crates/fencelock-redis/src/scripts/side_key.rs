@@ -1,5 +1,5 @@
-use crate::Key;
 use crate::hash_slot::{hash_slot, number_in_slot, tag};
+use fencelock_core::Key;
 use std::borrow::Cow;
 use std::fmt;
 
@@ -19,7 +19,7 @@ use std::fmt;
 ///
 /// Source: "Redis cluster specification", hash tags.
 #[derive(Debug, Clone)]
-pub struct SideKeys<'a> {
+pub(crate) struct SideKeys<'a> {
     open: &'static str,
     name: Cow<'a, str>,
     close: Cow<'static, str>,
@@ -27,7 +27,7 @@ pub struct SideKeys<'a> {
 
 impl<'a> SideKeys<'a> {
     /// The names for the lock that is called `name` on the wire.
-    pub fn of(name: &'a str) -> Self {
+    pub(crate) fn of(name: &'a str) -> Self {
         if tag(name).is_some() {
             Self { open: "key:", name: name.into(), close: ":".into() }
         } else if name.contains('}') {
@@ -39,7 +39,7 @@ impl<'a> SideKeys<'a> {
     }
 
     /// The name for one purpose. It can be written to a request without an allocation.
-    pub const fn name<'b>(&'b self, what: &'b str) -> impl fmt::Display + 'b {
+    pub(crate) const fn name<'b>(&'b self, what: &'b str) -> impl fmt::Display + 'b {
         SideKey { keys: self, what }
     }
 }
@@ -63,7 +63,7 @@ pub fn side_key(name: &str, what: &str) -> String {
 }
 
 /// The wire name of the lock that a side key belongs to; `None` if it is not a side key, or belongs to another purpose.
-pub fn key_of_side_key(side: &str, what: &str) -> Option<String> {
+pub(crate) fn key_of_side_key(side: &str, what: &str) -> Option<String> {
     let name = side.strip_prefix(Key::RESERVED)?.strip_suffix(what)?.strip_suffix(':')?;
     let plain = name.strip_prefix('{').and_then(|name| name.strip_suffix('}')).map(str::to_owned);
     let tagged = name.strip_prefix("key:").map(str::to_owned);

@@ -1,11 +1,11 @@
-use crate::HASH_SLOTS;
+use crate::hash_slot::HASH_SLOTS;
 use std::ops::RangeInclusive;
 
 /// Which node of a Redis Cluster serves each hash slot, as far as a client knows. A node has the address `A`.
 ///
 /// A map may be old. A node that does not serve a slot reports this, and the map is corrected: [`SlotMap::moved`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SlotMap<A> {
+pub(crate) struct SlotMap<A> {
     nodes: Vec<A>,
     /// The number of the node that serves each slot.
     owners: Vec<Option<u16>>,
@@ -19,7 +19,7 @@ impl<A> Default for SlotMap<A> {
 
 impl<A: Clone + Eq> SlotMap<A> {
     /// The map of a node's answer. Slots that do not exist are ignored.
-    pub fn new(ranges: impl IntoIterator<Item = (RangeInclusive<u16>, A)>) -> Self {
+    pub(crate) fn new(ranges: impl IntoIterator<Item = (RangeInclusive<u16>, A)>) -> Self {
         let mut map = Self::default();
         for (slots, node) in ranges {
             let number = map.number(node);
@@ -32,17 +32,17 @@ impl<A: Clone + Eq> SlotMap<A> {
     }
 
     /// The node that serves a slot.
-    pub fn owner(&self, slot: u16) -> Option<&A> {
+    pub(crate) fn owner(&self, slot: u16) -> Option<&A> {
         self.nodes.get(usize::from(self.owner_number(slot)?))
     }
 
     /// The number of this node in the map. It stays the same until a new map is made.
-    pub fn owner_number(&self, slot: u16) -> Option<u16> {
+    pub(crate) fn owner_number(&self, slot: u16) -> Option<u16> {
         self.owners.get(usize::from(slot)).copied().flatten()
     }
 
     /// A node has answered that another one serves a slot.
-    pub fn moved(&mut self, slot: u16, to: A) {
+    pub(crate) fn moved(&mut self, slot: u16, to: A) {
         let number = self.number(to);
         if let Some(owner) = self.owners.get_mut(usize::from(slot)) {
             *owner = number;
@@ -50,7 +50,7 @@ impl<A: Clone + Eq> SlotMap<A> {
     }
 
     /// The nodes that serve at least one slot.
-    pub fn masters(&self) -> Vec<&A> {
+    pub(crate) fn masters(&self) -> Vec<&A> {
         let mut serves = vec![false; self.nodes.len()];
         for number in self.owners.iter().flatten() {
             serves[usize::from(*number)] = true;
@@ -58,13 +58,8 @@ impl<A: Clone + Eq> SlotMap<A> {
         self.nodes.iter().zip(serves).filter_map(|(node, serves)| serves.then_some(node)).collect()
     }
 
-    /// Whether no slot has a node. It stops at the first slot that has one, in a complete map slot 0.
-    pub fn is_empty(&self) -> bool {
-        self.owners.iter().all(Option::is_none)
-    }
-
     /// The number of slots that no node serves.
-    pub fn unassigned(&self) -> usize {
+    pub(crate) fn unassigned(&self) -> usize {
         self.owners.iter().filter(|owner| owner.is_none()).count()
     }
 
@@ -115,7 +110,6 @@ mod tests {
         let map = SlotMap::new([(0..=99, "a"), (16000..=u16::MAX, "b")]);
         assert_eq!((map.owner(100), map.owner(16383), map.unassigned()), (None, Some(&"b"), 15900));
         assert_eq!(SlotMap::<u8>::default().unassigned(), 16384);
-        assert_eq!((map.is_empty(), SlotMap::<u8>::default().is_empty()), (false, true));
-        assert!(SlotMap::new([(16384..=u16::MAX, "a")]).is_empty(), "a node without slots");
+        assert!(SlotMap::new([(16384..=u16::MAX, "a")]).masters().is_empty(), "a node without slots");
     }
 }
