@@ -5,7 +5,8 @@ use crate::settings::Settings;
 use crate::signals::Signals;
 use crate::{secrets, stdout};
 #[cfg(feature = "file")]
-use fencelock::backends::{ConnectError, File, lazy, on_demand, scheme_of};
+use fencelock::backends::File;
+use fencelock::backends::{ConnectError, lazy, on_demand, scheme_of};
 use fencelock::{Backend, Client, Error};
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::Arc;

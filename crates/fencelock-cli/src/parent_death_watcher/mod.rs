@@ -17,8 +17,7 @@ mod message;
 mod process;
 
 #[cfg(target_os = "linux")]
-use crate::child_socket;
-use crate::child_socket::MessageBuffer;
+use crate::child_socket::{self, MessageBuffer};
 #[cfg(target_os = "linux")]
 use message::WrapperMessage;
 pub(crate) use message::{Deadlines, WatcherMessage};
