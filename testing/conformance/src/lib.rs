@@ -27,7 +27,7 @@
 //! `examples/polling.rs` is a whole backend with its fixture.
 //!
 //! A new fact is an `async fn` in `cases/` with a line in the list above it. If a backend could break a fact
-//! unnoticed, add a defect to `tests/faulty_backends.rs`, which checks that the suite detects it.
+//! unnoticed, add a defect to `tests/faulty_backends`, which checks that the suite detects it.
 #![forbid(unsafe_code)]
 
 mod case;

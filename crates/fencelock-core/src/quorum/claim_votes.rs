@@ -55,7 +55,7 @@ impl ClaimVotes {
         self.owing.remove(node);
     }
 
-    /// Whether no node has a grant that is not released, or still may grant.
+    /// Whether no node is known to have a grant that is not released, or is still asked.
     pub const fn is_clean(&self) -> bool {
         self.owing.is_empty()
     }

@@ -8,7 +8,6 @@ pub struct Round {
     quorum: Quorum,
     sent: Moment,
     votes: Vec<Option<Vote>>,
-    last_fence: u64,
     grace_over: bool,
     stage: Stage,
 }
@@ -53,12 +52,11 @@ pub enum Defeat {
 impl Round {
     /// Creates a round whose first request is sent just after `sent`.
     pub fn new(quorum: Quorum, sent: Moment) -> Self {
-        Self { quorum, sent, votes: vec![None; quorum.nodes()], last_fence: 0, grace_over: false, stage: Stage::Voting }
+        Self { quorum, sent, votes: vec![None; quorum.nodes()], grace_over: false, stage: Stage::Voting }
     }
 
     /// Records the reply of a node to the claim. Only its first reply counts, but any reply replaces [`Vote::Unknown`].
     pub fn vote(&mut self, node: usize, vote: Vote) -> Verdict {
-        self.last_fence = self.last_fence.max(vote.fence());
         let Some(slot @ (None | Some(Vote::Unknown))) = self.votes.get_mut(node) else { return self.standing() };
         *slot = Some(vote);
         if let Stage::Raising { to, ref mut acked, .. } = self.stage
@@ -98,19 +96,6 @@ impl Round {
     pub fn lease(&self, ttl: Duration, drift: Drift, now: Moment) -> Option<Lease> {
         let lease = Lease::granted(self.sent, ttl, drift);
         (matches!(self.stage, Stage::Won(_)) && !lease.lapsed(now)).then_some(lease)
-    }
-
-    /// Why it was lost; `None` if it was not.
-    pub const fn defeat(&self) -> Option<Defeat> {
-        match self.stage {
-            Stage::Lost(defeat) => Some(defeat),
-            _ => None,
-        }
-    }
-
-    /// The greatest fence that any node has reported; 0 if none. The next round proposes more than this.
-    pub const fn last_fence(&self) -> u64 {
-        self.last_fence
     }
 
     fn decide(&mut self) -> Verdict {

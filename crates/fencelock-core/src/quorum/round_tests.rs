@@ -167,15 +167,6 @@ fn a_lease_counts_from_the_sending_and_only_a_won_round_has_one() {
 }
 
 #[test]
-fn the_greatest_fence_seen_is_kept_even_of_the_busy_and_the_late() {
-    let mut round = round(3);
-    round.vote(0, Vote::Busy { last_fence: 40 });
-    round.vote(1, Vote::Busy { last_fence: 50 });
-    round.vote(2, granted(45));
-    assert_eq!(round.last_fence(), 50);
-}
-
-#[test]
 fn a_split_majority_needs_grace_until_it_is_decided() {
     let mut round = round(3);
     round.vote(0, granted(5));

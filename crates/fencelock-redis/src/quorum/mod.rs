@@ -67,7 +67,7 @@ pub struct Quorum {
     pub(crate) nodes: Arc<[Arc<Node>]>,
     pub(crate) settings: Arc<Settings>,
     clock: Arc<dyn Clock>,
-    /// The greatest fence that any node has reported. Nodes with different fences grant the same token if the proposal
+    /// The greatest fence that any node has granted. Nodes with different fences grant the same token if the proposal
     /// is greater.
     seen: Arc<AtomicU64>,
     listeners: Listeners,

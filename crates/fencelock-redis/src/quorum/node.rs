@@ -99,14 +99,18 @@ impl Node {
         }
     }
 
-    /// Awaits a reply within this time, which says nothing about the health of the node.
+    /// Awaits a reply within this time, which says nothing about the health of the node. A backend that panics has not answered: the
+    /// requests to the other nodes are in the same task.
     pub(crate) async fn within<T>(
         &self,
         span: Duration,
         call: impl Future<Output = Result<T, Unknown>>,
     ) -> Result<T, Unknown> {
-        let none = || Unknown::new(self.backend.name(), Fault::Timeout, format!("timeout {}", Span(span)));
-        timeout(span, call).await.unwrap_or_else(|_| Err(none()))
+        let unknown = |fault, detail| Err(Unknown::new(self.backend.name(), fault, detail));
+        match timeout(span, AssertUnwindSafe(call).catch_unwind()).await {
+            Ok(answer) => answer.unwrap_or_else(|_| unknown(Fault::Other, "its client has panicked".to_owned())),
+            Err(_) => unknown(Fault::Timeout, format!("timeout {}", Span(span))),
+        }
     }
 
     /// Records a reply after `took`, or a failure.

@@ -7,7 +7,7 @@
 //! channel of its client.
 //!
 //! # Files
-//! `claims` acquire, downgrade and resize, `renewals` renew; `completions`, `evict` and `list` do what they say. `node_setup` registers
+//! `claims` acquire, downgrade and resize, `renewals` renew; `completions` and `list` do what they say. `node_setup` registers
 //! servers, `raw` is a server without locks, and `doctor` reports what works.
 
 mod claims;
@@ -33,8 +33,9 @@ use crate::url::password;
 use crate::url::target::Target;
 use claims::Steps;
 use fencelock_core::{
-    Backend, BootClock, BoxFuture, Capabilities, Clock, ConnectError, Connecting, FencingToken, HolderId, Holding,
-    Invalid, Key, Listener, Raise, Registering, Release, Reply, Request, Scheme, SchemeCommands, Unknown, UrlForm,
+    Backend, BootClock, BoxFuture, Capabilities, Clock, ConnectError, Connecting, Fault, FencingToken, HolderId,
+    Holding, Invalid, Key, Listener, Raise, Registering, Release, Reply, Request, Scheme, SchemeCommands, Unknown,
+    UrlForm,
 };
 use futures_util::FutureExt;
 use node_setup::register;
@@ -169,7 +170,7 @@ impl Redis {
     /// this repeats until a waiter holds the key, or none is left. If it is cancelled before, polling waiters continue.
     async fn give_up(&self, key: &Key, holder: &HolderId) -> Result<Release, Unknown> {
         let redis_key = self.link.target.redis_key(key);
-        self.follow_unanswered_claim(&redis_key, holder);
+        let is_sent_twice = self.follow_unanswered_claim(&redis_key, holder);
         // A release needs no confirmation by the sentinels: on a replaced master it makes no difference.
         let release = async || {
             let session = self.link.session().await?;
@@ -189,15 +190,20 @@ impl Redis {
             self.link.note_unread(&redis_key, &again);
             left = reply::read_release(self.link.node(), again).map_or(Remaining::None, |(_, left)| left);
         }
+        if is_sent_twice && answer != Release::Released {
+            let text = "it was sent before on a connection that did not answer, and may have been executed there";
+            return Err(Unknown::new(self.link.node(), Fault::Timeout, text));
+        }
         Ok(answer)
     }
 
     /// A server that was too slow executes the claims of its last connection later, and what follows them. So a release there ends
-    /// them even if this program ends before it has another connection.
-    fn follow_unanswered_claim(&self, redis_key: &str, holder: &HolderId) {
-        let Some(session) = self.link.silent() else { return };
+    /// them even if this program ends before it has another connection. Says whether one was sent.
+    fn follow_unanswered_claim(&self, redis_key: &str, holder: &HolderId) -> bool {
+        let Some(session) = self.link.silent() else { return false };
         let release = script::release(redis_key, holder, BootClock.wall_micros(), self.epoch_check(&session)).in_full();
         tokio::spawn(async move { session.send(&release).await });
+        true
     }
 
     async fn look(&self, key: &Key) -> Result<Option<Holding>, Unknown> {

@@ -254,6 +254,19 @@ async fn a_dead_node_is_left_out_until_a_probe_succeeds() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_whose_client_panics_counts_as_one_that_does_not_answer() {
+    let test = TestQuorum::with_skews(&[0, 20, 10]);
+    test.nodes[1].road(Road::Panicking);
+    let claim = claim("k", TEN_SECONDS);
+    test.grants(&claim).await;
+    let renewal = Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl);
+    assert!(matches!(test.quorum.renew(&[renewal]).await[..], [Ok(Renew::Renewed { .. })]));
+    assert_eq!(test.quorum.inspect(&claim.key).await.unwrap().unwrap().first().holder_id(), Some(claim.holder.id));
+    assert_eq!(test.release(&claim).await, Ok(Release::Released));
+    assert_eq!(test.taken("k").await, 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_that_is_free_sends_no_event() {
     let test = TestQuorum::new(3);
     let recorder = EventRecorder::listening_to(&*test.quorum);

@@ -4,7 +4,9 @@ use crate::common::{eventually, ms, secs};
 use crate::support::{
     calls, client, command, in_line, is_free, kill_connections, listeners, renewed, server, text, waiting,
 };
+use fencelock::backends::connect;
 use fencelock::{Client, Error, Level, LossReason};
+use fencelock_core::Acquire;
 use fencelock_testkit::{Proxy, RedisServer, Then};
 use std::time::Duration;
 
@@ -25,6 +27,23 @@ async fn a_frozen_server_answers_a_hundred_callers_together() {
     server.thaw();
     // Their claims are executed now, and the locks are released.
     eventually("nothing is held", async || (0..100).all(|i| is_free(&server, &format!("k{i}")))).await;
+}
+
+#[tokio::test]
+async fn a_hold_is_not_reported_as_lost_because_its_release_was_sent_twice() {
+    let Some(server) = server() else { return };
+    let backend = connect(&format!("{}?timeout=1000", server.url())).await.unwrap();
+    let claim = fencelock_testkit::claim("k", secs(60));
+    assert!(matches!(backend.acquire(&claim).await.answer, Ok(Acquire::Granted { .. })));
+    server.freeze();
+    assert!(backend.inspect(&claim.key).await.is_err(), "from now on, the connection is given up");
+    let thaw = async {
+        tokio::time::sleep(ms(100)).await;
+        server.thaw();
+    };
+    let (released, ()) = tokio::join!(backend.release(&claim.key, &claim.holder.id), thaw);
+    assert!(matches!(&released, Err(cause) if !cause.is_permanent()), "{released:?}");
+    assert!(is_free(&server, "k"));
 }
 
 #[tokio::test]

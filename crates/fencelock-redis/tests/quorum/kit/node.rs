@@ -18,6 +18,8 @@ pub(crate) enum Road {
     /// The request is lost, so there is no reply.
     BlackHole,
     Refusing,
+    /// The client of the node panics.
+    Panicking,
     /// Each request and each reply is slow, slower than any limit, or, of the replies, lost: as this seed says.
     Storm(u64),
 }
@@ -86,6 +88,7 @@ impl Road {
             Self::Open | Self::Storm(_) => {}
             Self::Slow(span) => tokio::time::sleep(span).await,
             Self::BlackHole => std::future::pending().await,
+            Self::Panicking => unreachable!("it panics before"),
             Self::Refusing => return Err(Unknown::new("node", Fault::Unreachable, "refused")),
         }
         Ok(())
@@ -108,6 +111,7 @@ impl Backend for Node {
     fn call<'a>(&'a self, request: Request<'a>) -> BoxFuture<'a, Reply> {
         Box::pin(async move {
             let [there, back] = self.roads();
+            assert_ne!(there, Road::Panicking, "a bug");
             if (there, back) == (Road::Open, Road::Open) {
                 return self.memory.call(request).await;
             }
