@@ -57,7 +57,7 @@ impl fmt::Display for SideKey<'_> {
     }
 }
 
-/// The name of what belongs to a lock for one purpose; see [`SideKeys`].
+/// The name of what belongs to a lock for one purpose.
 pub fn side_key(name: &str, what: &str) -> String {
     SideKeys::of(name).name(what).to_string()
 }

@@ -1,4 +1,4 @@
-//! The backends where locks are stored. Each implements [`Backend`](fencelock_core::Backend).
+//! The backends where locks are stored. Each implements [`Backend`].
 //!
 //! The scheme of a URL selects the backend: [`connect`]. Other crates add schemes with [`register`].
 //!
@@ -103,7 +103,7 @@ pub async fn init(url: &str, trust_empty: bool) -> Result<Vec<RegisteredNode>, C
 /// this blocks.
 ///
 /// # Errors
-/// [`Invalid`] for a URL that cannot be used, and if the servers cannot be found.
+/// [`Invalid`](crate::Invalid) for a URL that cannot be used, and if the servers cannot be found.
 #[cfg(feature = "redis-plain")]
 pub fn servers(url: &str) -> Result<Vec<Server>, fencelock_core::Invalid> {
     scheme_of(url)?;

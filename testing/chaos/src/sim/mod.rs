@@ -1,6 +1,6 @@
 //! The production client in a simulated world: processes, nodes, network and clocks, derived from one seed.
 //!
-//! The [workers](crate::worker) of a run with real servers use the client here too, with its driver, its renewals and its background
+//! The workers of a run with real servers use the client here too, with its driver, its renewals and its background
 //! releases, on one server with a queue, or on a quorum of nodes. A node is a `KeyTable`, the specification of all backends, behind
 //! a quarantine. Requests, replies and events are delayed, lost, duplicated and reordered; processes are paused and crash; nodes
 //! lose data; clocks have offsets, drift and jump; locks are evicted. The history of each seed is checked by the same
