@@ -12,9 +12,10 @@ pub struct ClaimVotes {
 }
 
 impl ClaimVotes {
-    /// No reply yet, of the nodes that the claim is sent to.
-    pub fn new(settings: Arc<Settings>, asked: NodeSet) -> Self {
-        Self { causes: vec![None; settings.size.nodes()], settings, occupied: Vec::new(), owing: asked }
+    /// No reply yet.
+    pub fn new(settings: Arc<Settings>) -> Self {
+        let nodes = settings.size.nodes();
+        Self { causes: vec![None; nodes], settings, occupied: Vec::new(), owing: (0..nodes).collect() }
     }
 
     /// The reply of a node, and whether the round was open.

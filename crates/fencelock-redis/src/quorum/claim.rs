@@ -41,19 +41,22 @@ pub(super) async fn claim(quorum: &Quorum, claim: &Claim) -> Result<Acquire, Unk
     let proposal = proposal(quorum.clock.wall_micros(), quorum.seen.load(Ordering::Relaxed), claim.queueing.block);
     let (sent, claim, (told, replies)) = (quorum.clock.now(), Arc::new(claim.clone()), mpsc::unbounded_channel());
     let (keep, kept) = watch::channel(false);
-    let asked = plan.iter().enumerate().filter(|(_, plan)| plan.left_out.is_none());
-    let asked = asked.map(|(number, plan)| {
+    let mut asked = Vec::new();
+    for (number, NodePlan { limit, left_out }) in plan.iter().cloned().enumerate() {
+        if let Some(cause) = left_out {
+            let _ = told.send((number, Some(Err(cause))));
+            continue;
+        }
         let node = Arc::clone(&quorum.nodes[number]);
+        // Now, not in the task: a release of this holder may be called, and run, before the task does.
         let in_flight = node.in_flight(claim.holder.id);
         let (claim, seen, told, kept) = (Arc::clone(&claim), Arc::clone(&quorum.seen), told.clone(), kept.clone());
-        NodeClaim { number, node, limit: plan.limit, in_flight, claim, proposal, seen, told, kept }.run()
-    });
-    // Now, not in the task: a release of this holder may be called, and run, before the task does.
-    let nodes = join_all(asked.collect::<Vec<_>>());
+        asked.push(NodeClaim { number, node, limit, in_flight, claim, proposal, seen, told, kept }.run());
+    }
     drop(told);
-    let of = (claim.key.clone(), claim.holder.id);
-    let ballot = Ballot::new(quorum, plan.clone(), of, sent, replies);
-    let decision = decide(ballot, plan, claim.ttl.get(), Arc::clone(&quorum.settings), Arc::clone(&quorum.clock), keep);
+    let nodes = join_all(asked);
+    let ballot = Ballot::new(quorum, plan, (claim.key.clone(), claim.holder.id), sent, replies);
+    let decision = decide(ballot, claim.ttl.get(), Arc::clone(&quorum.settings), Arc::clone(&quorum.clock), keep);
     let (mut result, answer) = oneshot::channel();
     let decided = async move {
         tokio::select! {
@@ -75,19 +78,12 @@ pub(super) async fn claim(quorum: &Quorum, claim: &Claim) -> Result<Acquire, Unk
 /// The result, and what keeps the grants.
 async fn decide(
     mut ballot: Ballot<Told>,
-    plan: Vec<NodePlan>,
     ttl: Duration,
     settings: Arc<Settings>,
     clock: Arc<dyn Clock>,
     keep: watch::Sender<bool>,
 ) -> (Result<Acquire, Unknown>, Option<watch::Sender<bool>>) {
-    let asked = plan.iter().enumerate().filter(|(_, plan)| plan.left_out.is_none()).map(|(number, _)| number);
-    let mut votes = ClaimVotes::new(Arc::clone(&settings), asked.collect());
-    for (number, NodePlan { left_out, .. }) in plan.into_iter().enumerate() {
-        if let Some(cause) = left_out {
-            ballot.vote(number, votes.vote(number, Err(cause), true));
-        }
-    }
+    let mut votes = ClaimVotes::new(Arc::clone(&settings));
     while ballot.verdict == Verdict::Pending {
         match ballot.next().await {
             Ok(Some((number, Some(answer)))) => ballot.vote(number, votes.vote(number, answer, true)),
