@@ -93,11 +93,11 @@ fn is_killed(nodes: usize, mutant: Mutant, seeds: Range<u64>, by: &[Check]) {
         let scenario = Scenario::of(seed, nodes).unwrap().without(Some(mutant));
         let results = check(&simulate(&scenario, Trace::Off).unwrap().history);
         if let Some(broken) = results.broken.iter().find(|violation| by.contains(&violation.check)) {
-            println!("mutant {mutant} violates {}, found by seed {seed}: {}", broken.check, broken.text);
+            println!("mutant {mutant:?} violates {}, found by seed {seed}: {}", broken.check, broken.text);
             return;
         }
     }
-    panic!("the seeds {seeds:?} did not detect the mutant {mutant}");
+    panic!("the seeds {seeds:?} did not detect the mutant {mutant:?}");
 }
 
 #[test]

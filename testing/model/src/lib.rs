@@ -40,34 +40,3 @@ pub use scripts::Continued;
 pub use server::{CAP, CLAMP_US, FENCE_MAX, FENCE_TTL_MS, LINE_TTL_MS, Server, VERSION};
 pub use split_mix::SplitMix;
 pub use value::{Kind, Value};
-
-use std::collections::BTreeMap;
-
-/// A server with many keys.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct NodeModel<K: Ord> {
-    /// The state of the server that every script reads.
-    pub server: Server,
-    keys: BTreeMap<K, KeyModel>,
-}
-
-impl<K: Ord + Clone> NodeModel<K> {
-    /// An empty server.
-    pub fn new(server: Server) -> Self {
-        Self { server, keys: BTreeMap::new() }
-    }
-
-    /// One key and its server, for a script: `let (server, key) = node.key(&k); key.release(server, ..)`.
-    pub fn key(&mut self, key: &K) -> (&Server, &mut KeyModel) {
-        if !self.keys.contains_key(key) {
-            self.keys.insert(key.clone(), KeyModel::default());
-        }
-        let found = self.keys.get_mut(key).unwrap_or_else(|| unreachable!("it was put there"));
-        (&self.server, found)
-    }
-
-    /// A restart with an empty disk: all data is lost. The clock continues.
-    pub fn restart_empty(&mut self) {
-        self.keys.clear();
-    }
-}

@@ -49,7 +49,7 @@ pub fn command(arguments: &Arguments) -> Result<ExitCode, Failure> {
 
 /// The command that prints the trace of a seed.
 fn replay(seed: u64, nodes: usize, mutant: Option<Mutant>) -> String {
-    let mutant = mutant.map_or_else(String::new, |mutant| format!(" --mutant {mutant}"));
+    let mutant = mutant.map_or_else(String::new, |mutant| format!(" --mutant {mutant:?}"));
     format!("./scripts/chaos simulate --nodes {nodes} --seed {seed}{mutant} --trace")
 }
 

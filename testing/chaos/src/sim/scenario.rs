@@ -1,14 +1,14 @@
 use crate::topology::Topology;
 use crate::workload;
+use clap::ValueEnum;
 use fastrand::Rng;
 use fencelock::{Drift, Invalid, Ttl};
 use fencelock_core::{Quorum, quarantine};
-use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 /// A protection that is removed: the simulation must find the violation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "PascalCase")]
 pub enum Mutant {
     /// Fences are counters and do not follow a clock.
     CounterOnly,
@@ -18,27 +18,6 @@ pub enum Mutant {
     ImmediateRestart,
     /// The client does not subtract the clock drift from a lease.
     NoDrift,
-}
-
-impl Mutant {
-    /// All mutants.
-    pub const ALL: [Self; 4] = [Self::CounterOnly, Self::NoQuarantine, Self::ImmediateRestart, Self::NoDrift];
-}
-
-impl fmt::Display for Mutant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
-}
-
-impl FromStr for Mutant {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let names = || Self::ALL.map(|mutant| mutant.to_string()).join(", ");
-        let found = Self::ALL.into_iter().find(|mutant| mutant.to_string() == name);
-        found.ok_or_else(|| format!("there are {}; {name:?} is none of them", names()))
-    }
 }
 
 /// The parameters of one world: its size, the errors of its clocks, and its faults.

@@ -272,11 +272,6 @@ impl Sentinels {
         until(TIMEOUT, "another master", || self.master() != server);
     }
 
-    /// Sends a command to every sentinel.
-    pub fn command_all(&self, words: &[&str]) -> Vec<Reply> {
-        self.sentinels.iter().map(|sentinel| sentinel.command(words)).collect()
-    }
-
     /// Stops a sentinel until it is thawed, so that it answers no client.
     ///
     /// # Panics

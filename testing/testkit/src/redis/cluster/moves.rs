@@ -157,25 +157,6 @@ impl ClusterNodes {
         })
     }
 
-    /// Moves every slot to the next master, in steps that leave no master without slots: such a master would become a replica.
-    ///
-    /// # Errors
-    /// If a node refuses a step, for example because of a failover.
-    pub fn move_all_slots(&self) -> io::Result<()> {
-        let (owners, masters) = (self.owners(), self.masters());
-        let shares = masters.iter().map(|master| {
-            let owned = (0..).zip(&owners).filter(|(_, owner)| **owner == Some(*master));
-            owned.map(|(slot, _)| slot).collect()
-        });
-        let shares: Vec<Vec<u16>> = shares.collect();
-        for first in (0..owners.len()).step_by(SLOTS) {
-            for (share, to) in shares.iter().zip(masters.iter().cycle().skip(1)) {
-                self.move_slots(share.iter().copied().skip(first).take(SLOTS), *to)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Begins to move a slot, and moves up to `keys` of its keys. Until [`ClusterNodes::end_move`], its keys are at two masters.
     ///
     /// # Errors
