@@ -3,7 +3,7 @@
 
 use fencelock::backends::{ConnectError, connect};
 use fencelock_core::{Acquire, Backend, Claim, Fault, Renew, Renewal, Topology};
-use fencelock_testkit::{Reply, ScriptedServer, Sentinels, claim, redis_or_skip};
+use fencelock_testkit::{Reply, ScriptedServer, Sentinels, claim, redis_or_skip, release_surely};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -61,7 +61,7 @@ async fn a_client_follows_its_master() {
             break;
         }
         assert!(begun.elapsed() < PATIENCE, "it stays with the old master");
-        backend.release(&other.key, &other.holder.id).await.unwrap();
+        release_surely(&backend, &other).await;
         sleep(PAUSE).await;
     }
     println!("{:?} from the failover to a grant of the new master", begun.elapsed());
@@ -90,7 +90,7 @@ async fn refused_in_quarantine(backend: &Arc<dyn Backend>, claim: &Claim) -> Ins
     let begun = Instant::now();
     while fault(backend, claim).await != Some(Fault::Quarantined) {
         assert!(begun.elapsed() < PATIENCE, "the new master has a quarantine");
-        backend.release(&claim.key, &claim.holder.id).await.unwrap();
+        release_surely(backend, claim).await;
         sleep(PAUSE).await;
     }
     begun
@@ -251,7 +251,7 @@ async fn sentinels_and_their_master_are_used_over_tls() {
         let backend = connect(&sentinels.url(&format!("{ca}{options}"))).await.unwrap();
         let claim = claim("k", Duration::from_secs(1));
         granted(&backend, &claim).await;
-        backend.release(&claim.key, &claim.holder.id).await.unwrap();
+        release_surely(&backend, &claim).await;
     }
     let untrusted = connect(&sentinels.url("")).await.unwrap_err().to_string();
     assert!(untrusted.contains("certificate is not trusted"), "{untrusted}");

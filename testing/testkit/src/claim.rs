@@ -1,4 +1,5 @@
-use fencelock_core::{Claim, Holder, HolderId, Intent, Key, Owner, Ttl};
+use fencelock_core::{Backend, Claim, Holder, HolderId, Intent, Key, Owner, Ttl};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -11,4 +12,16 @@ pub fn claim(key: &str, ttl: Duration) -> Claim {
     let id = HolderId::from_bytes(u128::from(NEXT.fetch_add(1, Ordering::SeqCst)).to_be_bytes());
     let holder = Holder { id, owner: Owner::from_text("test:1") };
     Claim::new(Key::new(key).expect("a valid key"), holder, Ttl::new(ttl).expect("a valid TTL"), Intent::Try)
+}
+
+/// Releases it. A release that was sent on a connection that did not answer has no certain result, so it is repeated.
+///
+/// # Panics
+/// If there is none for a minute, or the reason does not pass.
+pub async fn release_surely(backend: &Arc<dyn Backend>, claim: &Claim) {
+    let begun = tokio::time::Instant::now();
+    while let Err(unknown) = backend.release(&claim.key, &claim.holder.id).await {
+        assert!(!unknown.is_permanent() && begun.elapsed() < Duration::from_secs(60), "{unknown}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }

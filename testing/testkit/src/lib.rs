@@ -40,7 +40,7 @@ mod test_process;
 mod thread_limit;
 mod until;
 
-pub use claim::claim;
+pub use claim::{claim, release_surely};
 pub use fencelock_model::SplitMix;
 pub use freezing::{freeze, thaw};
 pub use google_uploads::carry_google_uploads;
