@@ -22,8 +22,6 @@ cargo_tool() {
 # Writes the dependencies of a program into a section of it, and reads them.
 auditable() { cargo_tool cargo-auditable 0.7.7 && cargo_tool rust-audit-info 0.5.4 --no-default-features; }
 cyclonedx() { cargo_tool cargo-cyclonedx 0.5.9; }
-cargo_deb() { cargo_tool cargo-deb 3.8.0; }
-cargo_generate_rpm() { cargo_tool cargo-generate-rpm 0.21.1; }
 
 maturin() {
     [ ! -x "$tools/maturin/bin/maturin" ] || return 0
