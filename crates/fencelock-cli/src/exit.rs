@@ -204,7 +204,7 @@ impl From<Error> for Failure {
 fn advice_on_busy(by: &Occupant, expires_in: Expiry) -> &'static str {
     match (by, expires_in) {
         (Occupant::Foreign(foreign), Expiry::Never) if !foreign.is_string() => {
-            "; this is not a lock and does not expire: use another key, or move the value"
+            "; this is no lock of fencelock and does not expire: use another key, or end or move what is there"
         }
         (Occupant::Foreign(_), Expiry::Never) => {
             "; it does not expire: if it is an abandoned lock, see `fencelock break`"

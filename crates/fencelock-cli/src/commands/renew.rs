@@ -36,7 +36,7 @@ pub(super) async fn renew(renew: Renew, context: &Context) -> Result<Exit, Failu
             let (exit, text) = match &lease {
                 _ if context.report.json => (
                     lease.as_ref().map_or(Exit::Lost, |_| Exit::Success),
-                    json(&renew, &lease.as_ref().copied().map_err(LossReason::to_string)),
+                    json(&renew, &lease.as_ref().copied().map_err(after_acquire)),
                 ),
                 Ok(_) => (Exit::Success, {
                     // A renewal never shortens the lease.
@@ -131,8 +131,7 @@ pub(super) async fn release(release: Release, context: &Context) -> Result<Exit,
                 None => match client.release(&key, holder).await? {
                     Released::Released => Done { keys: vec![key.clone()], released: Some(true), why: None },
                     Released::AlreadyLost { why } => {
-                        let why = if context.report.json { why.to_string() } else { after_acquire(&why) };
-                        Done { keys: vec![key.clone()], released: Some(false), why: Some(why) }
+                        Done { keys: vec![key.clone()], released: Some(false), why: Some(after_acquire(&why)) }
                     }
                 },
             };

@@ -26,6 +26,8 @@ fn a_hold_is_renewed_and_one_that_is_over_is_not() {
             .stderr("fencelock: k is no longer held by that holder: it was released, or its lease has ended\n")
             .status(76)
             .run();
+        let answer = Test::new(&backend, &format!("{line} --json k --holder {holder}")).status(76).output().stdout;
+        assert!(answer.contains(r#""reason":"it was released, or its lease has ended""#), "{answer}");
     }
 }
 

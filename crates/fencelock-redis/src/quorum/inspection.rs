@@ -123,10 +123,19 @@ impl NodeInspections {
         self.holdings().filter_map(move |holding| holding.hold_of(occupant))
     }
 
+    /// Why too few nodes answered. If the answers of the others are no majority, they are part of it.
     fn causes(&self) -> Unknown {
-        Unknown::of_nodes(
-            self.answers.iter().filter_map(|answer| answer.as_ref()?.as_ref().err()).flat_map(faults).collect(),
-        )
+        let silent = self.answers.iter().filter_map(|answer| answer.as_ref()?.as_ref().err());
+        let mut faults: Vec<_> = silent.flat_map(faults).collect();
+        let holders: Vec<_> =
+            self.holdings().map(|holding| holding.holders.clone().map(|hold| hold.occupant).to_string()).collect();
+        if let (false, [.., last]) = (holders.is_empty(), &mut *faults) {
+            let free = self.answers.iter().filter(|answer| matches!(answer, Some(Ok(None)))).count();
+            let but = if last.detail.is_empty() { "" } else { "; " };
+            last.detail +=
+                &format!("{but}the others disagree: held by {} on one, free on {free}", holders.join(" on one, by "));
+        }
+        Unknown::of_nodes(faults)
     }
 }
 

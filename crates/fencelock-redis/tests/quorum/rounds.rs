@@ -267,6 +267,16 @@ async fn a_node_whose_client_panics_counts_as_one_that_does_not_answer() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn where_the_nodes_that_answer_disagree_the_error_says_so() {
+    let test = TestQuorum::new(3);
+    test.nodes[0].take(&claim("k", TEN_SECONDS)).await;
+    test.nodes[2].road(Road::Refusing);
+    let unknown = test.quorum.inspect(&claim("k", TEN_SECONDS).key).await.unwrap_err().to_string();
+    assert!(unknown.contains("the others disagree: held by test:1 on one, free on 1"), "{unknown}");
+    assert!(!test.quorum.inspect(&claim("free", TEN_SECONDS).key).await.is_err(), "two of three are a majority");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_that_is_free_sends_no_event() {
     let test = TestQuorum::new(3);
     let recorder = EventRecorder::listening_to(&*test.quorum);
