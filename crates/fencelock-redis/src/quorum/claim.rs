@@ -4,7 +4,7 @@ use super::Quorum;
 use super::ballot::Ballot;
 use super::node::{GIVE_UP, InFlight, Node};
 use fencelock_core::quorum::{ClaimVotes, NodePlan, Settings, proposal};
-use fencelock_core::{Acquire, Claim, Clock, Fault, Intent, Unknown, Verdict};
+use fencelock_core::{Acquire, Claim, Clock, Fault, Intent, Sent, Unknown, Verdict};
 use futures_util::future::{join, join_all};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -117,10 +117,14 @@ impl NodeClaim {
     /// nothing.
     async fn run(self) {
         let Self { number, node, limit, in_flight, claim, proposal, seen, told, mut kept } = self;
-        let mut is_busy = false;
+        let (mut is_busy, mut was_sent) = (false, true);
         let attempt = claim.with_intent(Intent::Try);
         let request = async {
-            let answer = async { node.backend.acquire_proposed(&attempt, proposal).await.answer };
+            let answer = async {
+                let reply = node.backend.acquire_proposed(&attempt, proposal).await;
+                was_sent = reply.sent != Sent::Never;
+                reply.answer
+            };
             node.within(limit + GIVE_UP, answer).await
         };
         node.answers(limit, request, |answer| {
@@ -135,7 +139,9 @@ impl NodeClaim {
         if kept.wait_for(|kept| *kept).await.is_ok() {
             return;
         }
-        release(&node, &claim).await;
+        if was_sent {
+            release(&node, &claim).await;
+        }
         let _ = told.send((number, None));
         // Only busy nodes: a free node would report a change immediately, and again each time.
         if is_busy && claim.queueing.intent == Intent::Enqueue {

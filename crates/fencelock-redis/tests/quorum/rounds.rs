@@ -267,6 +267,17 @@ async fn a_node_whose_client_panics_counts_as_one_that_does_not_answer() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_claim_that_was_not_sent_to_a_node_is_not_released_there() {
+    let test = TestQuorum::new(3);
+    test.nodes[0].road(Road::Refusing);
+    test.nodes[1].take(&claim("k", TEN_SECONDS)).await;
+    test.is_busy(&claim("k", TEN_SECONDS)).await;
+    sleep(TEN_SECONDS).await;
+    let requests: Vec<_> = test.nodes.iter().map(|node| node.requests()).collect();
+    assert_eq!(requests, [1, 2, 2]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn where_the_nodes_that_answer_disagree_the_error_says_so() {
     let test = TestQuorum::new(3);
     test.nodes[0].take(&claim("k", TEN_SECONDS)).await;

@@ -1,8 +1,8 @@
 use super::ms;
 use fencelock::backends::{Memory, TokioClock};
 use fencelock_core::{
-    Acquire, Backend, BackendReport, BoxFuture, Capabilities, Claim, Clock, Fault, Holding, Key, Listener, Moment,
-    Reply, Request, ServerReport, Unknown,
+    Acquire, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClaimReply, Clock, Fault, Holding, Key, Listener,
+    Moment, Reply, Request, ServerReport, Unknown,
 };
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,6 +17,7 @@ pub(crate) enum Road {
     Slow(Duration),
     /// The request is lost, so there is no reply.
     BlackHole,
+    /// No connection, so nothing is sent.
     Refusing,
     /// The client of the node panics.
     Panicking,
@@ -126,6 +127,7 @@ impl Backend for Node {
                 Request::Diagnose => {
                     BackendReport::of_server(ServerReport::failed(self.name(), lost.to_string())).into()
                 }
+                Request::Claim(..) if there == Road::Refusing => ClaimReply::not_sent(lost).into(),
                 _ => lost.into(),
             })
         })
