@@ -492,6 +492,26 @@ async fn a_transaction_holds_a_key_until_it_ends_and_is_reported() {
 }
 
 #[tokio::test]
+async fn a_transaction_that_does_not_get_a_key_does_not_lock_its_row() {
+    let Some(server) = postgres_or_skip() else { return };
+    open(&url(&server)).await;
+    assert_ne!(server.sql("SELECT fencelock.lock_in('k')"), "");
+    let (client, other) = (session(&server).await, session(&server).await);
+    client.batch_execute("BEGIN; UPDATE fencelock.locks SET ends = fencelock.micros() + 60000000").await.unwrap();
+    other.batch_execute("BEGIN").await.unwrap();
+    let granted = async {
+        while server.sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") != "1" {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        client.batch_execute("COMMIT").await.unwrap();
+    };
+    let (answer, ()) = tokio::join!(other.query_one("SELECT fencelock.lock_in('k')", &[]), granted);
+    assert_eq!(answer.unwrap().get::<_, Option<i64>>(0), None);
+    server.sql("SELECT 1 FROM fencelock.locks WHERE key = 'k' FOR UPDATE NOWAIT");
+    other.batch_execute("COMMIT").await.unwrap();
+}
+
+#[tokio::test]
 async fn a_gate_in_the_transaction_of_a_user_refuses_a_late_writer() {
     let Some(server) = postgres_or_skip() else { return };
     let client = open(&url(&server)).await;

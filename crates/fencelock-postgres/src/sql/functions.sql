@@ -596,12 +596,18 @@ CREATE OR REPLACE FUNCTION fencelock.lock_in(key text, OUT token bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
-    IF NOT EXISTS (SELECT 1 FROM fencelock.locks l WHERE l.key = lock_in.key) THEN PERFORM fencelock.make(lock_in.key); END IF;
-    UPDATE fencelock.locks l SET fence = greatest(l.fence + 1, fencelock.micros()), since = fencelock.micros(), ends = 0
-     WHERE l.key = lock_in.key AND l.waiting = 0 AND l.ends <= fencelock.micros() AND NOT EXISTS (SELECT FROM fencelock.meta WHERE until > fencelock.micros())
-    RETURNING l.fence INTO token;
-    -- As in `settled`.
-    IF FOUND THEN DELETE FROM fencelock.waiters w WHERE w.key = lock_in.key; END IF;
+    -- A row that was changed while the update waited for it stays locked, even if it does not match any more: until this is rolled back.
+    BEGIN
+        IF NOT EXISTS (SELECT 1 FROM fencelock.locks l WHERE l.key = lock_in.key) THEN PERFORM fencelock.make(lock_in.key); END IF;
+        UPDATE fencelock.locks l SET fence = greatest(l.fence + 1, fencelock.micros()), since = fencelock.micros(), ends = 0
+         WHERE l.key = lock_in.key AND l.waiting = 0 AND l.ends <= fencelock.micros() AND NOT EXISTS (SELECT FROM fencelock.meta WHERE until > fencelock.micros())
+        RETURNING l.fence INTO token;
+        IF NOT FOUND THEN RAISE SQLSTATE 'FL005'; END IF;
+        -- As in `settled`.
+        DELETE FROM fencelock.waiters w WHERE w.key = lock_in.key;
+    EXCEPTION WHEN SQLSTATE 'FL005' THEN
+        token := NULL;
+    END;
 END $$;
 
 -- For transactions of users: refuses a token that is smaller than one that this receiver has seen.
