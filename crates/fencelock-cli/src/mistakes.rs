@@ -3,6 +3,7 @@
 use crate::args::Arguments;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory};
+use fencelock::contract::is_slip;
 
 /// The error as it is shown.
 pub(crate) fn explain(mut error: clap::Error) -> clap::Error {
@@ -18,6 +19,8 @@ pub(crate) fn explain(mut error: clap::Error) -> clap::Error {
         return no_command(&mut command.unwrap_or(program), word);
     }
     let name = command.as_ref().map(|command| command.get_name().to_owned()).unwrap_or_default();
+    let all = command.iter().flat_map(Command::get_opts).filter_map(|option| option.get_long());
+    let options: Vec<_> = all.map(str::to_owned).collect();
     if let Some(mut command) = command {
         error.insert(ContextKind::Usage, ContextValue::StyledStr(command.render_usage()));
     }
@@ -27,13 +30,17 @@ pub(crate) fn explain(mut error: clap::Error) -> clap::Error {
     if let Some(advice) = advice {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![advice.into()]));
     }
-    for (typed, similar) in
-        [(ContextKind::InvalidArg, ContextKind::SuggestedArg), (ContextKind::InvalidValue, ContextKind::SuggestedValue)]
-    {
-        let names = text_of(&error, typed).zip(text_of(&error, similar));
-        if !names.is_some_and(|(typed, similar)| is_slip(typed, similar)) {
-            error.remove(similar);
-        }
+    // A prefix in common is not what a typist slips on.
+    let meant = text_of(&error, ContextKind::InvalidArg).and_then(|typed| {
+        options.into_iter().find(|name| typed.strip_prefix("--").is_some_and(|typed| is_slip(typed, name)))
+    });
+    match meant {
+        Some(name) => drop(error.insert(ContextKind::SuggestedArg, ContextValue::String(format!("--{name}")))),
+        None => drop(error.remove(ContextKind::SuggestedArg)),
+    }
+    let (typed, similar) = (ContextKind::InvalidValue, ContextKind::SuggestedValue);
+    if !text_of(&error, typed).zip(text_of(&error, similar)).is_some_and(|(typed, similar)| is_slip(typed, similar)) {
+        error.remove(similar);
     }
     error
 }
@@ -96,15 +103,6 @@ fn option_elsewhere(command: &str, word: &str) -> Option<&'static str> {
     })
 }
 
-/// Whether both are the same but for one slip: a letter more, a letter less, another letter, or two in the wrong order. Names that are
-/// less alike differ in meaning, as `--force` and `--foreign` do.
-fn is_slip(typed: &str, name: &str) -> bool {
-    let begin = typed.chars().zip(name.chars()).take_while(|(a, b)| a == b).count();
-    let end = typed.chars().rev().zip(name.chars().rev()).take_while(|(a, b)| a == b).count();
-    let longer = typed.chars().count().max(name.chars().count());
-    longer <= begin + end + 2 && longer <= (begin + end) * 2
-}
-
 /// The command that a usage is of: `Usage: fencelock run KEY`.
 fn named_in(program: &Command, usage: &str) -> Command {
     let named = usage.split_whitespace().nth(2).and_then(|name| program.find_subcommand(name));
@@ -122,22 +120,6 @@ fn text_of(error: &clap::Error, kind: ContextKind) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn one_slip_is_a_similar_name_and_more_is_another_name() {
-        for (typed, name) in [
-            ("--wiat", "--wait"),
-            ("--permit", "--permits"),
-            ("staus", "status"),
-            ("reneew", "renew"),
-            ("lost", "list"),
-        ] {
-            assert!(is_slip(typed, name), "{typed} {name}");
-        }
-        for (typed, name) in [("--force", "--foreign"), ("exec", "elect"), ("log", "list"), ("a", "b"), ("", "run")] {
-            assert!(!is_slip(typed, name), "{typed} {name}");
-        }
-    }
 
     #[test]
     fn no_command_has_the_name_of_one_elsewhere() {

@@ -8,6 +8,10 @@ use std::path::{Path, PathBuf};
 /// The kernel reads this much of a script to find its interpreter.
 const HEAD: u64 = 256;
 
+/// What shells do themselves, because a program of its own could not.
+const OF_SHELLS: [&str; 14] =
+    [".", "alias", "cd", "eval", "exec", "exit", "export", "read", "set", "source", "trap", "ulimit", "umask", "unset"];
+
 /// The system reports the same error if the file of the command does not exist and if its interpreter does not.
 pub(crate) fn explain(command: &[OsString]) -> String {
     let found = command.first().and_then(|program| find(program, std::env::var_os("PATH").as_deref()));
@@ -15,6 +19,9 @@ pub(crate) fn explain(command: &[OsString]) -> String {
         (Some(file), _) => what_is_missing(&file),
         (None, [line]) if line.as_encoded_bytes().contains(&b' ') => {
             "command not found: it is one word with spaces; a shell runs such a line: -- sh -c LINE".to_owned()
+        }
+        (None, [name, ..]) if name.to_str().is_some_and(|name| OF_SHELLS.contains(&name)) => {
+            "it is a command of the shell: -- sh -c LINE".to_owned()
         }
         (None, _) => "command not found".to_owned(),
     }
@@ -59,6 +66,7 @@ mod tests {
         let said = |words: &[&str]| explain(&words.iter().map(OsString::from).collect::<Vec<_>>());
         assert!(said(&["echo hi"]).ends_with("-- sh -c LINE"));
         assert_eq!(said(&["echo hi", "x"]), "command not found");
+        assert!(said(&["source", "x"]).ends_with("-- sh -c LINE"));
     }
 
     #[test]

@@ -20,3 +20,40 @@ impl fmt::Display for Invalid {
 }
 
 impl std::error::Error for Invalid {}
+
+/// Whether both are the same but for one slip: a letter more, a letter less, another letter, or two in the wrong order. Names that are
+/// less alike differ in meaning, as `force` and `foreign` do.
+#[doc(hidden)]
+pub fn is_slip(typed: &str, name: &str) -> bool {
+    let (typed, name): (Vec<_>, Vec<_>) = (typed.chars().collect(), name.chars().collect());
+    let shorter = typed.len().min(name.len());
+    let begin = typed.iter().zip(&name).take_while(|(a, b)| a == b).count();
+    let end = typed.iter().rev().zip(name.iter().rev()).take(shorter - begin).take_while(|(a, b)| a == b).count();
+    let (typed, name) = (&typed[begin..typed.len() - end], &name[begin..name.len() - end]);
+    let is_swapped = matches!((typed, name), ([a, b], [c, d]) if (a, b) == (d, c));
+    begin + end > 0 && (is_swapped || typed.len().max(name.len()) == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_slip_is_a_similar_name_and_more_is_another_name() {
+        for (typed, name) in [
+            ("weit", "wait"),
+            ("rnu", "run"),
+            ("permit", "permits"),
+            ("staus", "status"),
+            ("reneew", "renew"),
+            ("lost", "list"),
+        ] {
+            assert!(is_slip(typed, name), "{typed} {name}");
+        }
+        for (typed, name) in
+            [("force", "foreign"), ("weit", "weight"), ("exec", "elect"), ("log", "list"), ("a", "b"), ("", "run")]
+        {
+            assert!(!is_slip(typed, name), "{typed} {name}");
+        }
+    }
+}

@@ -106,6 +106,8 @@ pub use holder::{Holder, HolderId, Owner};
 pub use holders::{HolderInfo, Holders, Liveness};
 pub use holding::{Holding, WaiterInfo};
 pub use invalid::Invalid;
+#[doc(hidden)]
+pub use invalid::is_slip;
 pub use key::Key;
 pub use key_set::KeySet;
 pub use key_table::{ClockReading, KeyStep, KeyTable};

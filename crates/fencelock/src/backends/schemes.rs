@@ -3,7 +3,7 @@
 #[cfg(all(feature = "file", unix))]
 use super::file::scheme::FileScheme;
 use super::memory::MemoryScheme;
-use fencelock_core::{Invalid, Scheme};
+use fencelock_core::{Invalid, Scheme, is_slip};
 #[cfg(feature = "postgres")]
 use fencelock_postgres::PostgresScheme;
 #[cfg(feature = "redis-plain")]
@@ -148,7 +148,13 @@ fn unknown_scheme(name: &str) -> Invalid {
         None if has(&schemes, &name.to_ascii_lowercase()) => {
             format!("{name:?}: a scheme is written in lower case, as in {}:", name.to_ascii_lowercase())
         }
-        None => format!("unknown scheme {name:?}; supported: {forms}"),
+        None => {
+            let mut names = schemes.iter().flat_map(|scheme| scheme.forms());
+            match names.find(|form| is_slip(name, form.scheme())) {
+                Some(meant) => format!("unknown scheme {name:?}; did you mean {}?", meant.url),
+                None => format!("unknown scheme {name:?}; supported: {forms}"),
+            }
+        }
     })
 }
 
