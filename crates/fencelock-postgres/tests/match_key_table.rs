@@ -12,5 +12,5 @@ async fn the_server_answers_as_the_table() {
     // Half of the keys have handed over often before: they come from another server, by logical replication.
     let before = format!("SELECT 'k' || n, 1000000 FROM generate_series(0, {}, 2) n", histories.number);
     server.sql(&format!("INSERT INTO fencelock.locks (key, head) {before}"));
-    histories.play([&clients[0], &clients[1]]).await;
+    histories.play([&clients[0], &clients[1]], None).await;
 }

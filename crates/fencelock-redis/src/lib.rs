@@ -20,9 +20,6 @@ mod doctor;
 mod hash_slot;
 mod quorum;
 mod scripts;
-#[cfg(test)]
-#[path = "../tests/scripts_match_model/mod.rs"]
-mod scripts_match_model;
 mod sentinel;
 mod server;
 mod servers;

@@ -7,7 +7,7 @@ use fencelock_core::{
     Acquire, Backend, Claim, Eviction, Fault, Holder, HolderId, Holding, Intent, Key, Mode, Owner, Release, Renew,
     Renewal, Resize, Resized, Ttl, Unknown,
 };
-use fencelock_testkit::{Histories, RedisServer, Reply, redis_or_skip};
+use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,14 +89,6 @@ fn add_holds(server: &RedisServer, many: u32, end_ms: u64) {
         let reply = server.command(&["EVAL", ADD, "2", HOLDS, HELD, &first, &last, &end_ms.to_string()]);
         assert!(!matches!(reply, Reply::Error(_) | Reply::NoAnswer(_)), "{reply:?}");
     }
-}
-
-#[tokio::test]
-async fn the_server_answers_as_the_table() {
-    let Some(server) = redis_or_skip() else { return };
-    let url = format!("{}?timeout=60000", server.url());
-    let (one, other) = (connect(&url).await.unwrap(), connect(&url).await.unwrap());
-    Histories { number: 600, queues: true, leases: true, any_mode: false }.play([&*one, &*other]).await;
 }
 
 #[tokio::test]

@@ -44,7 +44,7 @@ pub use claim::{claim, release_surely};
 pub use fencelock_model::SplitMix;
 pub use freezing::{freeze, thaw};
 pub use google_uploads::carry_google_uploads;
-pub use histories::Histories;
+pub use histories::{Histories, SetClock};
 pub use kube::KubeCluster;
 pub use objects::{ObjectFaults, ObjectServer};
 pub use postgres::{PgBouncer, PostgresServer, postgres_or_skip};
@@ -52,6 +52,7 @@ pub use proxy::{Intercept, Proxy, Then};
 pub use redis::{
     ClusterNodes, Product, RedisForeign, RedisOptions, RedisServer, Reply, RespClient, Sentinels, ServerVersion, Shift,
     StartError, TlsFiles, WallClock, redis_or_skip, redlock_url, say_skipped, servers_or_skip, start_or_skip,
+    stopped_or_skip,
 };
 pub use resolver::Resolver;
 pub use scripted::ScriptedServer;

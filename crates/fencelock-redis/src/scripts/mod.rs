@@ -15,6 +15,8 @@ pub(crate) mod call;
 pub(crate) mod combined;
 pub(crate) mod lua;
 pub(crate) mod message;
+#[cfg(test)]
+mod on_a_server;
 pub(crate) mod quarantine;
 pub(crate) mod reply;
 pub(crate) mod script;

@@ -1,6 +1,6 @@
 use super::options::RedisOptions;
 use super::server::PROGRAM;
-use crate::RedisServer;
+use crate::{RedisServer, ServerVersion, WallClock};
 use std::fmt;
 use std::io::Write;
 
@@ -67,6 +67,23 @@ pub fn start_or_skip(options: RedisOptions) -> Option<RedisServer> {
             None
         }
     }
+}
+
+/// A server whose clock is stopped at this time, with more arguments.
+///
+/// # Panics
+/// See [`StartError::reason_to_skip`].
+pub fn stopped_or_skip(micros: u64, args: &[&str]) -> Option<(RedisServer, WallClock)> {
+    let version = ServerVersion::of_tests().filter(|version| !version.uses_only_the_wall_clock());
+    if let Some(version) = version {
+        say_skipped(&format!("the clock of {version} cannot be stopped"));
+        return None;
+    }
+    let clock = WallClock::for_all_users().expect("a clock");
+    clock.stop_at(micros).expect("a clock");
+    // A thread that waits for a time of a stopped clock would never sleep.
+    let options = RedisServer::options().wall_clock(&clock).args(["--jemalloc-bg-thread", "no"]);
+    start_or_skip(options.args(args.iter().copied())).map(|server| (server, clock))
 }
 
 /// Reports a skipped test on standard error, bypassing the test runner.

@@ -66,11 +66,6 @@ impl ServerVersion {
         !self.is_redis_before(7)
     }
 
-    /// The error of a script that calls a command that its user may not run.
-    pub fn denied_command_error(&self) -> &'static str {
-        if self.is_redis_before(8) { "can't run this command" } else { "has no permissions to run the" }
-    }
-
     /// The arguments that permit `DEBUG`, if the server denies it by default.
     pub fn debug_arguments(&self) -> &'static [&'static str] {
         if self.is_redis_before(7) { &[] } else { &["--enable-debug-command", "yes"] }
