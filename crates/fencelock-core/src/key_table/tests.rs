@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    Acquire, Claim, Holder, HolderId, Intent, Liveness, Owner, Release, Renew, Renewal, Resize, TokenBlock, Ttl,
+    Acquire, Claim, Holder, HolderId, Intent, Liveness, Mode, Owner, Release, Renew, Renewal, Resize, TokenBlock, Ttl,
 };
 use std::num::NonZeroU32;
 
@@ -113,6 +113,23 @@ fn the_tokens_of_a_key_increase_although_it_was_free() {
     assert!(matches!(table.step(&held.key, |key| key.claim(&waiting, None)).unwrap(), Acquire::Queued { .. }));
     table.release(&held);
     assert_eq!(table.keys(), 1, "it was handed over");
+}
+
+#[test]
+fn a_waiter_that_is_refused_leaves_the_queue_and_a_free_key_goes_to_the_next() {
+    let mut table = Ticking(KeyTable::new("memory").with_leases(), 1_000_000);
+    let ttl = Ttl::new(Duration::from_secs(1)).unwrap();
+    table.tokens(&Claim { ttl, ..claim("k", 1, Intent::Try) });
+    let [refused, next] = [2, 3].map(|holder| claim("k", holder, Intent::Enqueue).with_mode(Mode::Shared));
+    for waiter in [&refused, &next] {
+        assert!(matches!(table.step(&next.key, |key| key.claim(waiter, None)).unwrap(), Acquire::Queued { .. }));
+    }
+    table.1 += 1_500_000;
+    let refused = refused.with_mode(Mode::permits(1, 1).unwrap());
+    let answer = table.step(&next.key, |key| key.claim(&refused, None)).unwrap();
+    assert_eq!(answer, Acquire::Conflict(Mode::Shared));
+    let seen = table.step(&next.key, |key| key.inspect()).unwrap();
+    assert!(seen.has(next.holder.id) && seen.waiters == 0, "{seen:?}");
 }
 
 #[test]
