@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// A hint from a backend. It may be late, duplicated or lost; a claim or a renewal returns the reliable state. So a listener
 /// may ignore unknown events.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Event {
     /// The key was handed to this waiter, after the last answer of the backend.

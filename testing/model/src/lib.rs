@@ -22,7 +22,6 @@ mod message;
 mod queue;
 mod scripts;
 mod server;
-mod split_mix;
 mod tokens;
 mod value;
 
@@ -38,5 +37,4 @@ pub use message::Message;
 pub use queue::{Channel, Delivery, Entry, HandOff, Name, Unread, WaiterDeadlines, WaiterEntry, WaiterQueue, Waiters};
 pub use scripts::Continued;
 pub use server::{CAP, CLAMP_US, FENCE_MAX, FENCE_TTL_MS, LINE_TTL_MS, Server, VERSION};
-pub use split_mix::SplitMix;
 pub use value::{Kind, Value};

@@ -36,12 +36,12 @@ mod redis;
 mod resolver;
 mod scripted;
 mod shim;
+mod split_mix;
 mod test_process;
 mod thread_limit;
 mod until;
 
 pub use claim::{claim, release_surely};
-pub use fencelock_model::SplitMix;
 pub use freezing::{freeze, thaw};
 pub use google_uploads::carry_google_uploads;
 pub use histories::{Histories, SetClock};
@@ -56,5 +56,6 @@ pub use redis::{
 };
 pub use resolver::Resolver;
 pub use scripted::ScriptedServer;
+pub use split_mix::SplitMix;
 pub use test_process::TestProcess;
 pub use thread_limit::ThreadLimit;

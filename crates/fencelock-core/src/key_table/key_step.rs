@@ -10,7 +10,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 /// The state of a key. A free key keeps its state only while tasks wait, and with leases its fence.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Hash)]
 pub(super) struct KeyState {
     /// The last token.
     pub(super) fence: u64,
@@ -27,7 +27,7 @@ pub(super) struct KeyState {
     pub(super) is_listed: bool,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 struct Hold {
     holder: Holder,
     mode: Mode,
@@ -38,7 +38,7 @@ struct Hold {
     ttl: Duration,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 struct Waiter {
     holder: Holder,
     mode: Mode,

@@ -8,7 +8,7 @@ mod tests;
 use crate::{Clock, Event, Holding, Key, Moment, Reply, Request};
 use key_step::KeyState;
 pub use key_step::KeyStep;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// The keys of a backend that has a queue, all modes and completions: who holds them, who waits, and what each request is answered.
@@ -22,11 +22,11 @@ use std::time::Duration;
 /// let granted = table.step(&claim.key, ClockReading::from_micros(1_000_000), |key| key.claim(&claim, None));
 /// assert!(matches!(granted.unwrap(), Acquire::Granted { .. }));
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct KeyTable {
     backend: String,
     leases: bool,
-    by_key: HashMap<Key, KeyState>,
+    by_key: BTreeMap<Key, KeyState>,
     /// No token of a key that was removed is greater, so a key that comes back continues after it.
     greatest: u64,
     /// Keys whose last token was young when they became free: each once, as its state says.
@@ -55,9 +55,6 @@ impl ClockReading {
     }
 }
 
-/// The keys that a map may have room for without using it: fewer are not worth moving the others.
-const ROOM: usize = 1024;
-
 /// For how many microseconds after its last token a free key is kept. A key that comes back continues after the tokens of all that were
 /// removed, and each microsecond gives one token: so every key can have a block of this many, however busy the others are.
 const YOUNG: u64 = 10_000;
@@ -71,7 +68,7 @@ impl KeyTable {
 
     /// No keys. Errors name `backend`. Holds and waiters do not expire.
     pub fn new(backend: impl Into<String>) -> Self {
-        let (by_key, young, events) = (HashMap::new(), VecDeque::new(), Vec::new());
+        let (by_key, young, events) = (BTreeMap::new(), VecDeque::new(), Vec::new());
         Self { backend: backend.into(), leases: false, by_key, greatest: 0, young, events }
     }
 
@@ -164,12 +161,8 @@ impl KeyTable {
         }
     }
 
-    /// Removes a key, and the memory of very many of them.
     fn remove(&mut self, key: &Key) {
         let fence = self.by_key.remove(key).map_or(0, |state| state.fence);
         self.greatest = self.greatest.max(fence);
-        if self.by_key.capacity() > ROOM.max(8 * self.by_key.len()) {
-            self.by_key.shrink_to(ROOM.max(2 * self.by_key.len()) / 2);
-        }
     }
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    Acquire, Claim, Holder, HolderId, Intent, Liveness, Owner, Release, Renew, Renewal, Resize, TokenBlock, Ttl,
+    Acquire, Claim, Holder, HolderId, Intent, Liveness, Mode, Owner, Release, Renew, Renewal, Resize, TokenBlock, Ttl,
 };
 use std::num::NonZeroU32;
 
@@ -34,12 +34,12 @@ impl Ticking {
         self.step(&claim.key, |key| key.release(&claim.holder.id)).unwrap()
     }
 
-    /// Keys and the room for them, when those that are free are no longer young.
-    fn keys(&mut self) -> (usize, usize) {
+    /// How many keys are left when those that are free are no longer young.
+    fn keys(&mut self) -> usize {
         for _ in 0..=self.0.young.len() {
             self.0.settle(&Key::new("none").unwrap(), u64::MAX);
         }
-        (self.0.by_key.len(), self.0.by_key.capacity())
+        self.0.by_key.len()
     }
 }
 
@@ -56,7 +56,7 @@ fn a_key_that_is_only_looked_at_is_not_kept() {
             key.watch();
         });
         assert_eq!(table.step(&claim.key, |key| key.renew(&renewal)), Renew::Absent);
-        assert_eq!(table.keys().0, 0);
+        assert_eq!(table.keys(), 0);
     }
 }
 
@@ -67,12 +67,11 @@ fn keys_that_are_free_again_take_no_memory() {
     for claim in &claims {
         table.tokens(claim);
     }
-    assert_eq!(table.keys().0, claims.len());
+    assert_eq!(table.keys(), claims.len());
     for claim in &claims {
         table.release(claim);
     }
-    let (used, room) = table.keys();
-    assert!(used == 0 && room <= 2 * ROOM, "{used} keys, room for {room}");
+    assert_eq!(table.keys(), 0);
 }
 
 #[test]
@@ -113,7 +112,24 @@ fn the_tokens_of_a_key_increase_although_it_was_free() {
     let waiting = claim("held", 2, Intent::Enqueue);
     assert!(matches!(table.step(&held.key, |key| key.claim(&waiting, None)).unwrap(), Acquire::Queued { .. }));
     table.release(&held);
-    assert_eq!(table.keys().0, 1, "it was handed over");
+    assert_eq!(table.keys(), 1, "it was handed over");
+}
+
+#[test]
+fn a_waiter_that_is_refused_leaves_the_queue_and_a_free_key_goes_to_the_next() {
+    let mut table = Ticking(KeyTable::new("memory").with_leases(), 1_000_000);
+    let ttl = Ttl::new(Duration::from_secs(1)).unwrap();
+    table.tokens(&Claim { ttl, ..claim("k", 1, Intent::Try) });
+    let [refused, next] = [2, 3].map(|holder| claim("k", holder, Intent::Enqueue).with_mode(Mode::Shared));
+    for waiter in [&refused, &next] {
+        assert!(matches!(table.step(&next.key, |key| key.claim(waiter, None)).unwrap(), Acquire::Queued { .. }));
+    }
+    table.1 += 1_500_000;
+    let refused = refused.with_mode(Mode::permits(1, 1).unwrap());
+    let answer = table.step(&next.key, |key| key.claim(&refused, None)).unwrap();
+    assert_eq!(answer, Acquire::Conflict(Mode::Shared));
+    let seen = table.step(&next.key, |key| key.inspect()).unwrap();
+    assert!(seen.has(next.holder.id) && seen.waiters == 0, "{seen:?}");
 }
 
 #[test]
@@ -125,7 +141,7 @@ fn a_key_is_removed_although_its_end_is_watched() {
     });
     table.release(&claim);
     assert_eq!(table.0.take_events(), [Event::Changed { key: claim.key.clone() }]);
-    assert_eq!(table.keys().0, 0);
+    assert_eq!(table.keys(), 0);
 }
 
 #[test]

@@ -62,14 +62,13 @@ fn closed(world: &mut World) -> Result<(), String> {
 /// A client that keeps a lease for its next task learns of every waiter: it releases soon by itself, or a message or an answer
 /// about the waiter is on its way to it.
 fn announced(world: &mut World) -> Result<(), String> {
-    let Some(holder) = world.server.holder(world.now).filter(|_| !world.server.is_clean(world.now)) else {
+    let keeps = |client: &crate::client::Client| client.engine.idle_holder().is_some() && !client.stopped;
+    let Some(number) = world.clients.iter().position(keeps).filter(|_| !world.ledger.troubled) else { return Ok(()) };
+    let idle = world.clients[number].engine.idle_holder();
+    let kept = world.server.holding(world.now).filter(|held| held.first().holder_id() == idle && held.waiters > 0);
+    if kept.is_none_or(|held| held.first().mode != Mode::Exclusive) {
         return Ok(());
-    };
-    let keeps = |client: &crate::client::Client| client.engine.idle_holder() == Some(holder) && !client.stopped;
-    let Some(number) = world.clients.iter().position(keeps).filter(|_| world.server.waits() && !world.ledger.troubled)
-    else {
-        return Ok(());
-    };
+    }
     let client = &world.clients[number];
     let soon = world.now + Duration::from_millis(10);
     let ends = client.next_timer().is_some_and(|timer| timer <= soon);
@@ -102,7 +101,7 @@ fn exclusion(world: &mut World) -> Result<(), String> {
         return Err(format!("{} guards are valid at once: {valid:?}", valid.len()));
     }
     world.cover_if(valid.len() > 1, Coverage::Together);
-    if world.server.foreign_until.is_some_and(|until| world.now < until) && !world.server.is_foreign(world.now) {
+    if world.server.foreign_is_lost(world.now) {
         return Err("another program holds, and the key is not its own".into());
     }
     Ok(())
@@ -179,6 +178,9 @@ fn ends(world: &World, user: &User) -> Result<(), String> {
 fn handed_on(world: &mut World) -> Result<(), String> {
     let undelivered = world.clients.iter().filter(|client| !client.stopped).flat_map(|client| &client.undelivered);
     let undelivered: Vec<_> = undelivered.copied().collect();
+    if undelivered.is_empty() {
+        return Ok(());
+    }
     let mut held = world.server.holders(world.now).into_iter();
     let Some(holder) = held.find(|holder| undelivered.contains(holder)) else { return Ok(()) };
     let releases = world.packets.iter().any(|packet| packet.releases(holder));

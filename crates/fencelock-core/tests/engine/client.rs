@@ -3,7 +3,6 @@
 use crate::network::Op;
 use fencelock_core::engine::{KeyEngine, LeaseTimers, PendingRelease, Releases, RenewalBatch, Rng};
 use fencelock_core::{HolderId, Invalid, Moment};
-use fencelock_model::SplitMix;
 use std::time::Duration;
 
 /// The user that a task belongs to; nothing is attached to a lease.
@@ -40,7 +39,7 @@ pub(crate) struct Ids {
 impl Ids {
     /// Whether this client has made the id.
     pub(crate) fn is_of(&self, holder: HolderId) -> bool {
-        crate::server::number(holder) >> 120 == u128::from(self.client + 1)
+        holder.to_bytes()[0] == self.client + 1
     }
 }
 
@@ -103,19 +102,19 @@ impl Client {
 /// independent events does not matter.
 pub(crate) struct ScriptedRng<'a> {
     ids: &'a mut Ids,
-    numbers: SplitMix,
+    numbers: fastrand::Rng,
 }
 
 impl<'a> ScriptedRng<'a> {
     pub(crate) fn new(ids: &'a mut Ids, now: Moment, seed: u64) -> Self {
-        let numbers = SplitMix::new(now.as_micros() ^ seed << 48 ^ u64::from(ids.client) << 40);
+        let numbers = fastrand::Rng::with_seed(now.as_micros() ^ seed << 48 ^ u64::from(ids.client) << 40);
         Self { ids, numbers }
     }
 }
 
 impl Rng for ScriptedRng<'_> {
     fn next_u64(&mut self) -> u64 {
-        self.numbers.next_u64()
+        self.numbers.u64(..)
     }
 
     fn holder_id(&mut self) -> Result<HolderId, Invalid> {

@@ -29,8 +29,8 @@ pub(crate) fn relevant_digest(world: &World) -> u128 {
 }
 
 fn server_digest(server: &Server) -> u128 {
-    let Server { key, foreign_until, overtaken, announces_to, freed, .. } = server;
-    digest(&(key, foreign_until, overtaken, set(announces_to), set(freed)))
+    let Server { table, foreign_until, overtaken, announces_to, freed, .. } = server;
+    digest(&(table, foreign_until, overtaken, set(announces_to), set(freed)))
 }
 
 /// A hash that does not depend on the order.

@@ -11,7 +11,6 @@ use crate::shrink;
 use crate::visited::{Reduction, Visited};
 use crate::wind_down::wind_down;
 use crate::world::World;
-use fencelock_model::SplitMix;
 use fencelock_search::digest;
 use std::collections::VecDeque;
 
@@ -172,11 +171,11 @@ pub(crate) fn random(scenario: &Scenario, mutant: Option<Mutant>, many: usize) -
     let mut report = SearchSummary { count: many, ..SearchSummary::default() };
     let first = number(SEED).unwrap_or(1);
     for seed in 0..many {
-        let mut numbers = SplitMix::new((first + seed) as u64);
-        let run = Run::new(scenario, mutant, numbers.index(SEEDS), false);
+        let mut numbers = fastrand::Rng::with_seed((first + seed) as u64);
+        let run = Run::new(scenario, mutant, numbers.usize(..SEEDS), false);
         let Ok(mut run) = run else { return Err(shrink::shrink(scenario, mutant, &[0])) };
         let result = loop {
-            match run.step(|many| numbers.index(many)) {
+            match run.step(|many| numbers.usize(..many)) {
                 Ok(true) if run.choices.len() > MANY => break Err("it never ends".to_owned()),
                 Ok(true) => {}
                 Ok(false) => break Ok(()),

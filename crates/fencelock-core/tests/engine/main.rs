@@ -1,7 +1,7 @@
 //! Explores orders of events over [`fencelock_core::engine::KeyEngine`], the client of production, without a runtime.
 //!
-//! A world is several clients with users, a network and one server. The server is the model of a Redis node that the Lua
-//! scripts are compared with (`fencelock_model`). Nothing moves by itself: a schedule is a list of choices, one
+//! A world is several clients with users, a network and one server. The server is the specification of a key, `KeyTable`.
+//! Nothing moves by itself: a schedule is a list of choices, one
 //! for each act, and the same choices give the same world. See `explore.rs` for how a failure is replayed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::tests_outside_test_module, missing_docs)]
 

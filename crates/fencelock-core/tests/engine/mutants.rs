@@ -47,12 +47,8 @@ pub(crate) enum Mutant {
     CountsFromLastSent,
     /// The server answers "queued" to a claim that has lost its position.
     QueuesStrangers,
-    /// It grants a free key to a claim behind other waiters.
-    EnqueueBarges,
     /// It does not report a waiter to a client with an idle lease.
     AnnouncesNothing,
-    /// It sets a key anew to renew it.
-    RenewRecreates,
     /// It does not count the permits in use.
     CountsNoPermits,
     /// Only one of the tasks that read together is notified of the loss of their hold.

@@ -24,16 +24,8 @@ impl World {
                 let waited_for = self.waits_for(client, op);
                 self.cover_if(!waited_for, Coverage::Straggler);
                 let done = self.server.carry_out(client, self.now, &call, self.mutant);
-                if let Some(reply) = done.reply {
-                    self.packets.push(Packet { client, sent, load: Load::Answer { op, reply } });
-                }
-                if let Some(call) = done.again {
-                    self.packets.push(Packet { client, sent, load: Load::Request { op, by: self.arrival(), call } });
-                }
-                self.send_messages(done.messages);
-                for client in done.announced_to {
-                    self.packets.push(Packet { client, sent: self.now, load: Load::Queued });
-                }
+                self.packets.push(Packet { client, sent, load: Load::Answer { op, reply: done.reply } });
+                self.send_events(done.events, Some(client));
                 if done.changed {
                     for client in 0..self.clients.len() {
                         let client = u8::try_from(client).unwrap();
@@ -293,7 +285,7 @@ impl World {
         if self.mutant == Some(Mutant::NoSecondRelease) && answer.is_ok() {
             outcome = ReleaseOutcome::Confirmed(Moment::NEVER);
         }
-        let number = fencelock_model::SplitMix::mix(self.now.as_micros() ^ self.seed);
+        let number = fastrand::Rng::with_seed(self.now.as_micros() ^ self.seed).u64(..);
         self.clients[client].releases.answered(releasing.number, outcome, self.now, number);
     }
 

@@ -63,7 +63,6 @@ fn a_reduced_search_finds_each_mutant_as_near_as_a_search_of_all_states() {
         (Mutant::AnnouncesNothing, &scenarios::STICKY),
         (Mutant::CountsFromReceipt, &hand_off::ENDS),
         (Mutant::CountsFromLastSent, &hand_off::ENDS),
-        (Mutant::RenewRecreates, &hand_off::ENDS),
         (Mutant::CountsNoPermits, &modes::PERMITS),
         (Mutant::TellsOneReader, &modes::LOST_READERS),
         (Mutant::ReleasesForAll, &modes::READERS),

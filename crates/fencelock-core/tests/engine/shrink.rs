@@ -43,8 +43,8 @@ fn shorter(choices: &[usize]) -> impl Iterator<Item = Vec<usize>> + '_ {
 fn a_schedule_that_fails_is_shrunk_to_one_that_fails() {
     let (scenario, mutant) = (crate::scenarios::ACQUIRE_DROP, Some(Mutant::GivesNothingBack));
     let long = (0..).find_map(|seed| {
-        let mut numbers = fencelock_model::SplitMix::new(seed);
-        let choices: Vec<_> = (0..30).map(|_| numbers.index(12)).collect();
+        let mut numbers = fastrand::Rng::with_seed(seed);
+        let choices: Vec<_> = (0..30).map(|_| numbers.usize(..12)).collect();
         given(&scenario, mutant, &choices, false).err().filter(|failure| failure.choices.len() > 8)
     });
     let failure = shrink(&scenario, mutant, &long.expect("some of them fail").choices);

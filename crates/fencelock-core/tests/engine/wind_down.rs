@@ -5,6 +5,7 @@ use crate::parking::TURN;
 use crate::scenario::NO_BUDGET;
 use crate::user::User;
 use crate::world::{Act, World};
+use fencelock_core::Moment;
 use std::time::Duration;
 
 /// The client waits a second for stragglers, then nothing moves.
@@ -35,7 +36,7 @@ fn run(world: &mut World) -> Result<(), String> {
     until(world, "users whose key was deleted are notified", ttl, |world| {
         let mut users = world.users.iter();
         // A request that came twice may have taken the key again.
-        let notified = |holder| !world.was_deleted(holder) || world.server.clone().holders(world.now).contains(&holder);
+        let notified = |holder| !world.was_deleted(holder) || world.server.holders(world.now).contains(&holder);
         users.all(|user| user.guard.as_ref().is_none_or(|guard| user.lost.is_some() || notified(guard.holder)))
     })?;
     if let Some(parked) = world.users.iter().position(|user| user.parked.is_some()) {
@@ -56,11 +57,13 @@ fn run(world: &mut World) -> Result<(), String> {
     if world.clients.iter().any(|client| (client.timers.holds(), client.claims) != (0, 0)) {
         return Err("the engine has not reported the end of each hold and each claim".into());
     }
+    let mut polled = Moment::default();
     if leases_end {
-        // What is left of a lost release, or of a request that came twice, ends with its lease.
+        // What is left of a lost release, or of a request that came twice, ends with its lease, or is not polled.
         world.now = world.now + within;
+        polled = world.now;
     }
-    if world.server.is_clean(world.now) { Ok(()) } else { Err("something is left at the server".into()) }
+    if world.server.is_clean(world.now, polled) { Ok(()) } else { Err("something is left at the server".into()) }
 }
 
 /// A detached hold is released by its id, unless another user resumes it.
@@ -70,9 +73,9 @@ fn release_detached(world: &mut World) {
         let is_taken = (0..world.users.len()).any(resumes);
         if let Some(holder) = world.users[user].holder.filter(|_| world.users[user].detached && !is_taken) {
             world.users[user].detached = false;
-            let mut messages = Vec::new();
-            world.server.release(world.now, holder, None, &mut messages);
-            world.send_messages(messages);
+            world.server.release(world.now, holder, None);
+            let events = world.server.table.take_events();
+            world.send_events(events, None);
         }
     }
 }

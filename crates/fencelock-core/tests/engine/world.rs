@@ -6,13 +6,12 @@ use crate::coverage::{Coverage, CoverageSet};
 use crate::mutants::Mutant;
 use crate::network::{Call, Load, Op, Packet, key};
 use crate::scenario::{Budget, Scenario};
-use crate::server::{Server, id, tokens};
+use crate::server::Server;
 use crate::user::{Ended, Guard, User};
 use fencelock_core::engine::{
     Action, Actions, Config, Context, End, Leaving, PendingRelease, ReleaseHold, Sender, Status, Worker,
 };
-use fencelock_core::{Capabilities, Drift, HolderId, LossReason, Mode, Moment};
-use fencelock_model::{HandOff, Name};
+use fencelock_core::{Capabilities, Drift, Event, HolderId, LossReason, Mode, Moment};
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 use std::time::Duration;
@@ -257,12 +256,22 @@ impl World {
         if self.scenario.any_delay { Moment::NEVER } else { self.now + crate::network::ARRIVAL }
     }
 
-    pub(crate) fn send_messages(&mut self, messages: Vec<HandOff>) {
-        for HandOff { channel, to, fence, count, lease_ms } in messages {
-            let Name::Holder(holder) = to else { continue };
-            let (tokens, claim_ttl) = (tokens(fence, count), Duration::from_millis(lease_ms));
-            let load = Load::HandOff { holder: id(holder), tokens, claim_ttl };
-            self.packets.push(Packet { client: u8::try_from(channel.0).unwrap(), sent: self.now, load });
+    /// Sends the events of the server. Tracking with NOLOOP does not report to a client what it did itself.
+    pub(crate) fn send_events(&mut self, events: Vec<Event>, by: Option<u8>) {
+        let sent = self.now;
+        for event in events {
+            match event {
+                Event::Handed { holder, tokens, claim_ttl, .. } => {
+                    let (client, load) = (holder.to_bytes()[0] - 1, Load::HandOff { holder, tokens, claim_ttl });
+                    self.packets.push(Packet { client, sent, load });
+                }
+                Event::Queued { .. } if self.mutant != Some(Mutant::AnnouncesNothing) => {
+                    let others = std::mem::take(&mut self.server.announces_to).into_iter();
+                    let others = others.filter(|client| Some(*client) != by);
+                    self.packets.extend(others.map(|client| Packet { client, sent, load: Load::Queued }));
+                }
+                _ => {}
+            }
         }
     }
 
@@ -337,7 +346,7 @@ impl World {
             self.acts_on_packet(index, &mut acts);
         }
         let (left, foreign) = (self.left, self.server.foreign_until.is_some());
-        let has_lock = self.server.key.lock.is_some();
+        let has_lock = left.deletes + left.foreign > 0 && self.server.holding(self.now).is_some();
         let mut may = |yes: bool, act: Act| acts.extend(yes.then_some(act));
         may(left.deletes > 0 && has_lock, Act::Delete);
         may(left.foreign > 0 && !has_lock && !foreign, Act::ForeignSet);
@@ -352,7 +361,10 @@ impl World {
         }
         may(left.time > 0 && self.next_moment() > self.now, Act::Time);
         may(left.long > 0 && self.request_limit() > self.now, Act::LongTime);
-        may(left.ends > 0 && self.server.lock_ends().is_some_and(|end| end <= self.request_limit()), Act::LockEnds);
+        may(
+            left.ends > 0 && self.server.lock_ends(self.now).is_some_and(|end| end <= self.request_limit()),
+            Act::LockEnds,
+        );
         acts
     }
 
@@ -473,9 +485,8 @@ impl World {
             }
             Act::Delete => {
                 self.left.deletes -= 1;
-                let last = self.server.key.fence.map_or(0, |fence| fence.token);
-                let holders = self.server.delete(self.now);
-                self.ledger.deleted.extend(holders.into_iter().map(|holder| (holder, last)));
+                let deleted = self.server.evict(self.now);
+                self.ledger.deleted.extend(deleted);
             }
             Act::ForeignSet => {
                 self.left.foreign -= 1;
@@ -494,13 +505,15 @@ impl World {
             }
             Act::LockEnds => {
                 (self.left.ends, self.ledger.time_passed) = (self.left.ends - 1, true);
-                self.now = self.server.lock_ends().unwrap_or(self.now).max(self.now);
+                self.now = self.server.lock_ends(self.now).unwrap_or(self.now).max(self.now);
             }
             Act::LongTime => {
                 (self.left.long, self.ledger.time_passed) = (self.left.long - 1, true);
                 self.long_time()?;
             }
         }
+        let events = self.server.table.take_events();
+        self.send_events(events, None);
         self.broken.take().map_or(Ok(()), Err)
     }
 

@@ -93,6 +93,7 @@ async fn a_downgrade_lets_the_readers_in_up_to_the_next_writer(fixture: &dyn Fix
         waiter.is_queued(ahead).await;
     }
     let token = downgraded(&writer).await;
+    assert_eq!(writer.seen().await.holders.count(), 3, "without a poll");
     assert!(a.still_holds().await > token);
     b.still_holds().await;
     for (ahead, waiter) in (0..).zip([&next, &last]) {
