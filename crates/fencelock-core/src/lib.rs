@@ -125,7 +125,7 @@ pub use quorum::{
 pub use registered_node::{Change, RegisteredNode};
 pub use renewal::{Due, LossReason, RenewalPlan};
 pub use report::{BackendReport, ClockOffset, Feature, Finding, Level, ServerReport, Topology};
-pub use request::{Reply, Request, Response};
+pub use request::{FromReply, Reply, Request, Response};
 pub use resize::{Resize, Resized};
 pub use retry::{RetryPlan, jitter};
 pub use scheme::{Connecting, Registering, Scheme, SchemeCommands, UrlForm, parse_url};

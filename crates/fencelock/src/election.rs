@@ -3,7 +3,7 @@
 use crate::driver::ClientInner;
 use crate::error::Error;
 use crate::guard::{Guard, Held, Released};
-use crate::lock::{Lock, settle};
+use crate::lock::{Lock, run_ended};
 use crate::run::RunError;
 use crate::settings::{Settings, setters};
 use fencelock_core::{
@@ -146,7 +146,7 @@ impl Election {
             };
             let key = leadership.name().clone();
             match while_leading(&leadership, body(leadership.held())).await {
-                Ok(ended) => return settle(key, ended, leadership.resign().await),
+                Ok(ended) => return run_ended(key, ended, leadership.resign().await),
                 Err(reason) => tracing::warn!(election = %key, %reason, "leadership lost, campaigning again"),
             }
         }

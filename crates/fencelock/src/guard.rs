@@ -205,12 +205,13 @@ impl Guard {
         }
         let config = &lock.client.config;
         check_mode(&config.backend, lock.held.key(), config.capabilities.modes, Mode::Shared)?;
-        let before = lock.held.tenure;
-        // From here on a drop releases the tenure that reads.
-        let Some(request) = lock.held.begin_downgrade() else {
+        let Held { cell, lease, tenure: before } = lock.held.clone();
+        let Some((tenure, request)) = cell.with(|engine, cx| engine.downgrade(lease.hold, before, cx)) else {
             lock.held.check()?;
             return Err(not_exclusive(lock.held.key(), before.mode));
         };
+        // From here on a drop releases the tenure that reads.
+        lock.held.tenure = tenure;
         lock.client.telemetry.downgraded(lock.held.key(), &before, &lock.held.tenure, lock.held.tenure.since);
         lock.held.downgrade(&request).await?;
         Ok(self)
@@ -218,13 +219,14 @@ impl Guard {
 
     /// The hold ends, as lost, `max_hold` from now.
     pub(crate) fn limit_hold(&self, max_hold: Duration) {
-        self.lock.held.limit_hold(max_hold);
+        let Held { cell, lease, tenure } = &self.lock.held;
+        cell.with(|engine, cx| engine.limit_hold(lease.hold, *tenure, max_hold, cx));
     }
 
     /// See [`crate::Guards::descriptors`].
     #[cfg(unix)]
     pub(crate) fn descriptors(&self) -> std::io::Result<Vec<std::os::fd::OwnedFd>> {
-        self.lock.held.descriptors()
+        self.lock.client.backend.descriptors(self.key(), &self.holder())
     }
 }
 
@@ -233,40 +235,36 @@ impl ReleasedOnDrop {
         if self.held.is_forked() {
             return Ok(Released::AlreadyLost { why: LossReason::Forked });
         }
-        let (leaving, now, releasing) = self.held.leave(false);
+        let (leaving, mut now, releasing) = self.held.leave(false);
         self.releasing = releasing;
         if !matches!(leaving, Leaving::Over) {
             self.count_released(now);
         }
-        let (release, next) = self.held.release(leaving, now);
-        let (released, rest) = match next {
-            ReleaseNext::Send(limit) => self.send(release, limit, now).await,
-            ReleaseNext::Done { released, rest } => (released, rest),
-        };
-        self.armed = rest;
-        Released::of(self.held.key(), released)
-    }
-
-    /// Sends the release until it is done. Returns the result, and whether the rest is released in the background.
-    async fn send(&self, mut release: ReleaseHold, mut limit: Moment, mut now: Moment) -> (HoldReleased, bool) {
-        let (client, held) = (&self.client, &self.held);
+        let (client, Held { cell, lease, tenure }) = (&self.client, &self.held);
+        let (mut release, mut next) = ReleaseHold::begin(leaving, || lease.news().end(*tenure), lease.holder, now);
         loop {
-            let left = limit.since(now);
-            let answer = timeout(left, client.backend.release(held.key(), &held.holder())).await.ok();
+            let limit = match next {
+                ReleaseNext::Send(limit) => limit,
+                ReleaseNext::Done { released, rest } => {
+                    // The rest is released in the background.
+                    self.armed = rest;
+                    return Released::of(&cell.key, released);
+                }
+            };
+            let answer = timeout(limit.since(now), client.backend.release(&cell.key, &lease.holder)).await.ok();
             if let Some(Err(cause)) = &answer {
-                tracing::debug!(key = %held.key(), %cause, "release failed");
+                tracing::debug!(key = %cell.key, %cause, "release failed");
             }
             now = client.clock.now();
-            match release.answered(answer, held.stray_until(), &client.config.backend, now) {
-                ReleaseNext::Send(next) => limit = next,
-                ReleaseNext::Done { released, rest } => return (released, rest),
-            }
+            next = release.answered(answer, lease.stray_until, &client.config.backend, now);
         }
     }
 
     fn detach(&mut self) -> HolderId {
         self.armed = false;
-        if !self.held.is_forked() && self.held.detach() {
+        let Held { cell, lease, tenure } = &self.held;
+        let detach = || cell.with(|engine, cx| engine.detach(lease.hold, *tenure, cx));
+        if !self.held.is_forked() && matches!(detach(), Status::Held(_)) {
             self.count_released(self.client.clock.now());
         }
         self.held.holder()
@@ -352,7 +350,7 @@ impl Held {
     pub fn renewal_failure(&self) -> Option<RenewalFailure> {
         let now = self.cell.driver.clock.now();
         let news = self.lease.news();
-        let (cause, lasts) = news.as_ref()?.failing(now)?;
+        let (cause, lasts) = news.failing(now)?;
         Some(RenewalFailure { cause: cause.clone(), lasts })
     }
 
@@ -378,7 +376,7 @@ impl Held {
         match status {
             Status::Held(until) => Ok(until.since(now)),
             Status::PassedOn => Err(End::Released),
-            Status::Over => Err(self.lease.end(self.tenure)),
+            Status::Over => Err(self.lease.news().end(self.tenure)),
         }
     }
 
@@ -436,12 +434,6 @@ impl Held {
         self.lease.holder
     }
 
-    /// See [`fencelock_core::Backend::descriptors`].
-    #[cfg(unix)]
-    pub(crate) fn descriptors(&self) -> std::io::Result<Vec<std::os::fd::OwnedFd>> {
-        self.cell.driver.backend.descriptors(self.key(), &self.lease.holder)
-    }
-
     /// Its holder no longer needs it. Returns what is to be done, and when that was decided; with a [`Releasing`] if the caller releases
     /// it. This is made with the key locked, so that closing the client waits for the hold or for the release.
     pub(crate) fn leave(&self, background: bool) -> (Leaving, Moment, Option<Releasing>) {
@@ -453,42 +445,15 @@ impl Held {
         })
     }
 
-    /// The release that follows [`Held::leave`], and its first step.
-    pub(crate) fn release(&self, leaving: Leaving, now: Moment) -> (ReleaseHold, ReleaseNext) {
-        ReleaseHold::begin(leaving, || self.lease.end(self.tenure), self.lease.holder, now)
-    }
-
     /// What is left of a lock that was lost, or whose release failed, is released in the background.
     pub(crate) fn release_rest(&self) {
         let LeaseState { holder, ttl, stray_until, .. } = *self.lease;
-        if self.lease.end(self.tenure).is_given_away(holder) {
+        if self.lease.news().end(self.tenure).is_given_away(holder) {
             return;
         }
         let (driver, key) = (&self.cell.driver, self.key().clone());
         let until = driver.clock.now() + ttl.get();
         driver.reap(PendingRelease { key, holder, until, stray_until, is_hold: true });
-    }
-
-    /// Until then, a claim of this holder may be in flight, and would acquire the key again.
-    pub(crate) fn stray_until(&self) -> Moment {
-        self.lease.stray_until
-    }
-
-    /// The hold ends, as lost, `max_hold` from now.
-    pub(crate) fn limit_hold(&self, max_hold: Duration) {
-        self.cell.with(|engine, cx| engine.limit_hold(self.lease.hold, self.tenure, max_hold, cx));
-    }
-
-    /// The hold continues without this client. Returns whether it was held.
-    pub(crate) fn detach(&self) -> bool {
-        self.cell.with(|engine, cx| matches!(engine.detach(self.lease.hold, self.tenure, cx), Status::Held(_)))
-    }
-
-    /// Begins a downgrade, in the tenure that reads; `None` if the lock is lost, or not exclusive.
-    pub(crate) fn begin_downgrade(&mut self) -> Option<Renewal> {
-        let (tenure, request) = self.cell.with(|engine, cx| engine.downgrade(self.lease.hold, self.tenure, cx))?;
-        self.tenure = tenure;
-        Some(request)
     }
 
     /// Sends the request until it is answered or the hold is over.

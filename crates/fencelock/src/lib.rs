@@ -70,7 +70,6 @@ mod lock;
 mod lock_all;
 mod once;
 mod outage_log;
-mod reaper;
 mod run;
 mod semaphore;
 mod settings;

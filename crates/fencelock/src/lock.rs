@@ -185,11 +185,11 @@ pub(crate) async fn run_under<P, T, E, B: Future<Output = Result<T, E>>>(
         ended = body(&guard) => ended,
         reason = guard.lost() => return Err(Error::lost(guard.key().clone(), reason).into()),
     };
-    settle(guard.key().clone(), ended, guard.release().await)
+    run_ended(guard.key().clone(), ended, guard.release().await)
 }
 
 /// Combines the result of the body with the result of the release.
-pub(crate) fn settle<T, E>(
+pub(crate) fn run_ended<T, E>(
     key: Key,
     ended: Result<T, E>,
     release: Result<Released, Error>,

@@ -3,7 +3,7 @@ use crate::driver::{ClientInner, acquire};
 use crate::error::Error;
 use crate::guard::{Guard, Loss, Released};
 use crate::guards::{Guards, HeldAll, ReleasedAll};
-use crate::lock::{settle, unless_busy};
+use crate::lock::{run_ended, unless_busy};
 use crate::run::RunError;
 use crate::settings::{OnWait, Request, SetRequest, Settings, Waiting, setters};
 use fencelock_core::engine::{LeaseSharing, WaitLimit};
@@ -123,7 +123,7 @@ impl LockAll {
             ended = body(guards.held()) => ended,
             loss = guards.lost() => return Err(Error::from(loss).into()),
         };
-        settle_all(guards.keys()[0].clone(), ended, guards.release().await)
+        run_ended_all(guards.keys()[0].clone(), ended, guards.release().await)
     }
 
     fn check(&self) -> Result<SetRequest, Error> {
@@ -133,20 +133,20 @@ impl LockAll {
     }
 }
 
-/// As [`settle`]. `key` is one of the keys.
-pub(crate) fn settle_all<T, E>(
+/// As [`run_ended`]. `key` is one of the keys.
+pub(crate) fn run_ended_all<T, E>(
     key: Key,
     ended: Result<T, E>,
     release: Result<ReleasedAll, Error>,
 ) -> Result<T, RunError<T, E>> {
     match release {
-        Ok(ReleasedAll::Released) => settle(key, ended, Ok(Released::Released)),
+        Ok(ReleasedAll::Released) => run_ended(key, ended, Ok(Released::Released)),
         Ok(ReleasedAll::AlreadyLost { losses }) => {
             let first = losses.into_iter().next();
             let (key, why) = first.map_or((key, fencelock_core::LossReason::Expired), |loss| (loss.key, loss.reason));
-            settle(key, ended, Ok(Released::AlreadyLost { why }))
+            run_ended(key, ended, Ok(Released::AlreadyLost { why }))
         }
-        Err(error) => settle(error.key().cloned().unwrap_or(key), ended, Err(error)),
+        Err(error) => run_ended(error.key().cloned().unwrap_or(key), ended, Err(error)),
     }
 }
 

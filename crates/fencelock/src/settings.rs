@@ -87,6 +87,7 @@ impl Settings {
                 retry: self.retry,
                 max_hold: self.max_hold,
                 lease_sharing: self.lease_sharing,
+                reports: self.on_wait.is_some(),
                 place: self.place,
             },
             on_wait: self.on_wait.clone(),

@@ -1,34 +1,52 @@
 use super::hold::{End, HoldId, Tenure};
-use super::release::PendingRelease;
-use crate::{Claim, HolderId, Invalid, Mode, Moment, Occupied, Unknown};
+use super::releases::PendingRelease;
+use crate::{Claim, HolderId, Invalid, Key, Mode, Moment, Occupied, Request, Unknown};
 use std::panic::Location;
 use std::time::Duration;
 
-/// What a task must do next for the engine: [`super::AcquireKey`] carries it out.
-#[derive(Debug, Clone, Hash)]
-pub(crate) enum TaskStep {
-    /// Wait until [`Action::Wake`].
-    Wait,
-    /// Wait until [`Action::Wake`] or this moment.
-    Sleep {
-        /// When the timer fires.
-        until: Moment,
-        /// Whether a notification ends it.
-        wakes: bool,
-    },
-    /// Send this claim: [`super::KeyEngine::claim_answered`]. From now on it counts as sent, so it is released if its task leaves.
-    Claim(Box<Claim>),
-    /// Inspect the key instead of claiming it: [`super::KeyEngine::inspected`].
-    Inspect,
-    /// Release everything of this holder, and wait for the reply: [`super::KeyEngine::left`].
-    Leave(HolderId),
-    /// The task did not run while others waited behind it, and is no longer in the engine. It drops its request without polling it
-    /// again, and enters again as the first: [`super::KeyEngine::enter`].
-    TurnLost,
-    /// The task has the key and is no longer in the engine.
+/// What a task does next.
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// Wait until the task is woken, or until this moment: [`super::KeyEngine::on_time`].
+    Rest(Moment),
+    /// Send this request: [`super::KeyEngine::answered`]. If there is no reply until this moment, abandon it. The request is also dropped,
+    /// without another poll, when [`super::KeyEngine::woken`] returns another step.
+    Send(KeyRequest, Moment),
+    /// The task has the key, and is no longer in the engine, which has its hold.
     Granted(Grant),
-    /// The task did not get the key and is no longer in the engine.
+    /// The task does not get the key, and is no longer in the engine.
     Failed(Box<AcquireFailure>),
+    /// The client is being closed.
+    Closed,
+}
+
+impl Step {
+    /// Whether the task is no longer in the engine.
+    pub const fn is_last(&self) -> bool {
+        !matches!(self, Self::Rest(_) | Self::Send(..))
+    }
+}
+
+/// A request for the key of the engine. From the step on it counts as sent, so what a claim may get is released if its task leaves.
+#[derive(Debug, Clone, Hash)]
+pub enum KeyRequest {
+    /// [`Request::Claim`].
+    Claim(Box<Claim>),
+    /// [`Request::Inspect`].
+    Inspect,
+    /// [`Request::Release`].
+    Release(HolderId),
+}
+
+impl KeyRequest {
+    /// As a request of a backend.
+    pub fn to_backend<'a>(&'a self, key: &'a Key) -> Request<'a> {
+        match self {
+            Self::Claim(claim) => Request::Claim(claim, None),
+            Self::Inspect => Request::Inspect(key),
+            Self::Release(holder) => Request::Release(key, holder),
+        }
+    }
 }
 
 /// The origin of a grant.

@@ -11,23 +11,23 @@
 //! - Other clients are served when they wait: renewals report whether there are any, and after a bounded batch the lease is
 //!   released. If the backend cannot report waiters, the lease is released after a bounded time.
 //!
-//! [`AcquireKey`] is one task that acquires a key: it calls the engine, and says what to send and how long to wait. [`LeaseTimers`], [`RenewalPass`] and [`RenewalBatch`] plan the renewals of all keys of a client, and
+//! The engine returns for each task what to send and how long to wait: a [`Step`]. [`LeaseTimers`], [`RenewalPass`] and [`RenewalBatch`] plan the renewals of all keys of a client, and
 //! [`Releases`] its releases in the background, and who sends them. A driver has all of them, with the locks that it needs.
 //!
 //! The engine has no clock, no socket, no mutex and no task. A driver calls it with an event, the time and a source of random
-//! numbers ([`Context`]), and carries out the result: an [`AcquireNext`] for the calling task, and [`Action`]s for others. The
+//! numbers ([`Env`]), and carries out the result: a [`Step`] for the calling task, and [`Action`]s for others. The
 //! engine is deterministic.
 //!
 //! | event | call |
 //! |---|---|
-//! | a task acquires the key | [`AcquireKey`] |
+//! | a task acquires the key; is polled; has waited; has a reply; is dropped | [`KeyEngine::take_idle`], [`KeyEngine::enter`]; [`KeyEngine::woken`]; [`KeyEngine::on_time`]; [`KeyEngine::answered`]; [`KeyEngine::leave`] |
 //! | the backend has sent an event | [`KeyEngine::on_hand_off`], [`KeyEngine::on_changed`], [`KeyEngine::on_queued`], [`KeyEngine::on_reset`] |
 //! | a hold is resumed; its writer downgrades | [`KeyEngine::resume`]; [`KeyEngine::downgrade`], [`KeyEngine::downgrade_answered`] |
 //! | a holder checks or ends its hold | [`KeyEngine::status`], [`KeyEngine::release`], [`KeyEngine::detach`], [`KeyEngine::limit_hold`] |
 //! | a renewal was answered | [`KeyEngine::renewal_answered`] |
 //! | the client is closed | [`KeyEngine::close`] |
 //! | a timer of [`Action::SetTimer`] fired | [`KeyEngine::hold_due`] |
-//! | a task is polled; after each other call | [`KeyEngine::is_present`]; [`KeyEngine::tidy`] |
+//! | after each other call | [`KeyEngine::tidy`] |
 //!
 //! Exhaustive: no type of this module is `#[non_exhaustive]`. A driver has to carry out every step and action and to decide on
 //! every setting, so a new one must break the build of each driver.
@@ -35,28 +35,23 @@
 //! # Rooms
 //! | module | what |
 //! |---|---|
-//! | `acquire_key` | one task: what it sends, how long it waits |
 //! | `renewals` | when the leases of all keys are renewed, and which in one request |
-//! | `key_map` | all keys of a client, by key and mode |
 //! | `key` | one key: its tasks, their queue and their turns |
-//! | `sharing` | all leases of a key, those that tasks share, and what remains of one after its end |
+//! | `sharing` | all leases of a key, and how its tasks share them |
 //! | `claim` | the claims of one task |
 //! | `hold` | one lease, the tenures of those who use it, and what remains to be told after its end |
-//! | `release`, `releases`, `release_hold` | releases in the background, and who sends them; a release that its holder waits for |
+//! | `releases`, `release_hold` | releases in the background, and who sends them; a release that its holder waits for |
 //! | `wait_limit`, `claim_failure`, `slot_order` | several claims of one caller: how long they wait, what their errors mean, and which slots are tried |
 //!
-//! A room uses those below it in this table, and `action`, `config` and `context`, which are for all of them.
+//! A room uses those below it in this table, and `action`, `config` and `env`, which are for all of them.
 
-mod acquire_key;
 mod action;
 mod claim;
 mod claim_failure;
 mod config;
-mod context;
+mod env;
 mod hold;
 mod key;
-mod key_map;
-mod release;
 mod release_hold;
 mod releases;
 mod renewals;
@@ -64,22 +59,16 @@ mod sharing;
 mod slot_order;
 mod wait_limit;
 
-pub use acquire_key::{AcquireKey, AcquireNext, KeyReply, KeyRequest, LAST_ANSWER};
-pub use action::{AcquireFailure, Action, Actions, ClaimReport, Ended, FailureReason, Grant, Source};
-pub use claim::{AcquireRequest, LeaseSharing, Retry, STRAGGLER};
+pub use action::{AcquireFailure, Action, Actions, ClaimReport, Ended, FailureReason, Grant, KeyRequest, Source, Step};
+pub use claim::{AcquireRequest, LAST_ANSWER, LeaseSharing, Retry};
 pub use claim_failure::{AfterTry, ClaimFailure};
 pub use config::{Config, LONGEST_SLEEP, SHORTEST_WAIT, SharingLimits};
-pub use context::{Context, Rng};
-pub use hold::{Duty, End, Firing, HoldId, LeaseNews, Leaving, Status, Tenure};
+pub use env::{Env, Rng};
+pub use hold::{End, Firing, HoldId, LeaseNews, Leaving, Status, Tenure};
 pub use key::{DowngradeNext, KeyEngine, WaiterId};
-pub use key_map::KeyMap;
-pub use release::{PendingRelease, ReleaseOutcome, ReleaseQueue};
 pub use release_hold::{HoldReleased, ReleaseHold, ReleaseNext};
-pub use releases::{ReleaseWork, Releases, Sender, Worker, WorkerEnd};
+pub use releases::{PendingRelease, ReleaseOutcome, ReleaseWork, Releases, STRAGGLER, Sender, Worker, WorkerEnd};
 pub use renewals::{LeaseTimers, RenewalBatch, RenewalPass};
+pub use sharing::IdleLease;
 pub use slot_order::SlotOrder;
 pub use wait_limit::WaitLimit;
-
-use action::TaskStep;
-use key::View;
-use sharing::IdleLease;

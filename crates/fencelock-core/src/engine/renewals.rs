@@ -3,7 +3,7 @@
 //! A driver keeps one [`LeaseTimers`] for all keys of a client. When the first timer is due, it makes a [`RenewalPass`], and sends each
 //! [`RenewalBatch`] of it; no batch waits for another one.
 
-use super::hold::{Duty, Firing, HoldId};
+use super::hold::{Firing, HoldId};
 use super::{Action, LONGEST_SLEEP};
 use crate::{Fault, Key, Moment, Renew, Renewal, RenewalPlan, Span, Unknown};
 use std::cmp::Reverse;
@@ -115,14 +115,6 @@ impl<C: Ord + Clone> LeaseTimers<C> {
     }
 }
 
-/// A lease that is to be renewed.
-#[derive(Debug)]
-struct DueRenewal<C> {
-    cell: C,
-    hold: HoldId,
-    renewal: Renewal,
-}
-
 /// One look at the timers of a client: the leases to renew now.
 ///
 /// In each round, the driver takes the timers before a moment, fires them with [`super::KeyEngine::hold_due`], and adds the results.
@@ -131,7 +123,8 @@ pub struct RenewalPass<C> {
     now: Moment,
     /// The rounds so far.
     rounds: u32,
-    due: Vec<DueRenewal<C>>,
+    /// The leases to renew.
+    due: Vec<((C, HoldId), Renewal)>,
 }
 
 impl<C> RenewalPass<C> {
@@ -158,23 +151,21 @@ impl<C> RenewalPass<C> {
     }
 
     /// The result of a timer.
-    pub fn add(&mut self, cell: C, hold: HoldId, duty: Duty) {
-        if let Duty::Renew(renewal) = duty {
-            self.due.push(DueRenewal { cell, hold, renewal });
-        }
+    pub fn add(&mut self, cell: C, hold: HoldId, renewal: Option<Renewal>) {
+        self.due.extend(renewal.map(|renewal| ((cell, hold), renewal)));
     }
 
     /// The requests to send. `group` is [`crate::Backend::renewal_group`].
     pub fn batches(self, group: impl Fn(&Key) -> u32) -> Vec<RenewalBatch<C>> {
         // The timeout of a reply depends on the shortest lease of the batch, so no other lease may be twice as long.
-        let class = |due: &DueRenewal<C>| (group(&due.renewal.key), due.renewal.ttl.as_millis().checked_ilog2());
-        let mut due: Vec<_> = self.due.into_iter().map(|due| (class(&due), due)).collect();
+        let class = |renewal: &Renewal| (group(&renewal.key), renewal.ttl.as_millis().checked_ilog2());
+        let mut due: Vec<_> = self.due.into_iter().map(|due| (class(&due.1), due)).collect();
         due.sort_by_key(|(class, _)| Reverse(*class));
         let mut batches = Vec::new();
         while let Some(first) = due.last().map(|(class, _)| *class) {
             let alike = due.iter().rev().take(BATCH).take_while(|(class, _)| *class == first).count();
             let batch = due.drain(due.len() - alike..);
-            let (leases, renewals) = batch.map(|(_, due)| ((due.cell, due.hold), due.renewal)).unzip();
+            let (leases, renewals) = batch.map(|(_, due)| due).unzip();
             batches.push(RenewalBatch { leases, renewals, decided: self.now, sent: self.now });
         }
         batches

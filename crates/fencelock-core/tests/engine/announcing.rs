@@ -2,23 +2,23 @@
 //! such claim once.
 
 use fencelock_core::engine::{
-    AcquireKey, AcquireNext, AcquireRequest, Action, Actions, Config, Context, FailureReason, KeyEngine, KeyReply,
-    KeyRequest, LeaseSharing, Rng, SharingLimits,
+    AcquireRequest, Action, Actions, Config, Env, FailureReason, KeyEngine, KeyRequest, LeaseSharing, Rng,
+    SharingLimits, Step, WaiterId,
 };
 use fencelock_core::{
-    Acquire, Capabilities, Claim, Drift, Expiry, Fault, Foreign, HandOffBounds, HolderId, Intent, Invalid, Key, Mode,
-    Moment, Occupant, Occupied, Owner, Ttl, Unknown,
+    Acquire, Capabilities, Claim, ClaimReply, Drift, Expiry, Fault, Foreign, HandOffBounds, HolderId, Intent, Invalid,
+    Key, Mode, Moment, Occupant, Occupied, Owner, Ttl, Unknown,
 };
 use std::time::Duration;
 
 type Engine = KeyEngine<(), ()>;
-type Cx<'a> = Context<'a, (), ()>;
+type Cx<'a> = Env<'a, (), ()>;
 
 #[derive(Default)]
 pub(crate) struct Client {
     engine: Engine,
     /// Each task, and what it does next.
-    tasks: Vec<(AcquireKey, AcquireNext)>,
+    tasks: Vec<(WaiterId, Step)>,
     micros: u64,
     holders: u8,
     /// How often the engine has reported a claim in the queue.
@@ -49,7 +49,7 @@ impl Client {
             Config { backend: "test".to_owned(), capabilities, drift: Drift::default(), sharing, turn_limit: None };
         let (key, mut out, now) = (Key::new("k").unwrap(), Actions::new(), Moment::from_micros(self.micros));
         let (config, rng) = (&config, &mut Holders(&mut self.holders));
-        let answer = call(&mut self.engine, &mut Context { key: &key, config, open: true, now, rng, out: &mut out });
+        let answer = call(&mut self.engine, &mut Env { key: &key, config, open: true, now, rng, out: &mut out });
         self.announced += out.drain(..).filter(|action| matches!(action, Action::Queued)).count();
         answer
     }
@@ -67,33 +67,30 @@ impl Client {
             retry: None,
             max_hold: None,
             lease_sharing: LeaseSharing::Allowed,
+            reports: false,
             place: None,
         };
-        self.tasks.push((AcquireKey::new(request, false), AcquireNext::Enter));
-        let task = self.tasks.len() - 1;
-        self.run(task, AcquireKey::enter);
-        task
+        let task = self.call(|engine, cx| engine.enter(&request, cx));
+        self.tasks.push(task);
+        self.tasks.len() - 1
     }
 
-    fn run(&mut self, task: usize, call: impl FnOnce(&mut AcquireKey, &mut Engine, &mut Cx<'_>) -> AcquireNext) {
-        let mut acquire = self.tasks[task].0.clone();
-        let next = self.call(|engine, cx| call(&mut acquire, engine, cx));
-        self.tasks[task] = (acquire, next);
+    fn run(&mut self, task: usize, call: impl FnOnce(&mut Engine, WaiterId, &mut Cx<'_>) -> Step) {
+        let id = self.tasks[task].0;
+        self.tasks[task].1 = self.call(|engine, cx| call(engine, id, cx));
     }
 
     /// The task sends its next claim.
     pub(crate) fn claims(&mut self, task: usize) -> Claim {
-        if matches!(self.tasks[task].1, AcquireNext::Rest(_)) {
-            self.run(task, AcquireKey::on_time);
+        if matches!(self.tasks[task].1, Step::Rest(_)) {
+            self.run(task, Engine::on_time);
         }
-        let AcquireNext::Send(KeyRequest::Claim(claim), _) = &self.tasks[task].1 else {
-            panic!("{:?}", self.tasks[task].1)
-        };
+        let Step::Send(KeyRequest::Claim(claim), _) = &self.tasks[task].1 else { panic!("{:?}", self.tasks[task].1) };
         Claim::clone(claim)
     }
 
     pub(crate) fn answered(&mut self, task: usize, answer: Result<Acquire, Unknown>) {
-        self.run(task, |acquire, engine, cx| acquire.answered(KeyReply::Claim(answer.into()), engine, cx));
+        self.run(task, |engine, id, cx| engine.answered(id, ClaimReply::from(answer).into(), cx));
     }
 
     /// From now on, the task has no reply.
@@ -108,12 +105,9 @@ impl Client {
     /// The task wakes up, or its request has no reply. Returns why it has failed.
     pub(crate) fn goes_on(&mut self, task: usize) -> Option<FailureReason> {
         match &self.tasks[task].1 {
-            AcquireNext::Send(request, _) => {
-                let reply = request.unanswered(no_reply());
-                self.run(task, |acquire, engine, cx| acquire.answered(reply, engine, cx));
-            }
-            AcquireNext::Rest(_) => self.run(task, AcquireKey::on_time),
-            AcquireNext::Failed(failure) => return Some(failure.reason.clone()),
+            Step::Send(..) => self.run(task, |engine, id, cx| engine.answered(id, no_reply().into(), cx)),
+            Step::Rest(_) => self.run(task, Engine::on_time),
+            Step::Failed(failure) => return Some(failure.reason.clone()),
             next => panic!("{next:?}"),
         }
         None
@@ -121,7 +115,7 @@ impl Client {
 
     /// Until when its request may be answered.
     pub(crate) fn limit(&self, task: usize) -> Option<u64> {
-        let AcquireNext::Send(_, limit) = &self.tasks[task].1 else { return None };
+        let Step::Send(_, limit) = &self.tasks[task].1 else { return None };
         Some(limit.as_micros() / 1_000_000)
     }
 
@@ -130,9 +124,9 @@ impl Client {
     }
 
     fn gives_up(&mut self, task: usize) {
-        self.run(task, |acquire, engine, cx| {
-            acquire.cancel(engine, cx);
-            AcquireNext::Closed
+        self.run(task, |engine, id, cx| {
+            engine.leave(id, cx);
+            Step::Closed
         });
     }
 }

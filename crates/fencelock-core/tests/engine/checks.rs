@@ -40,7 +40,7 @@ fn closed(world: &mut World) -> Result<(), String> {
         if !client.stopped && (rests || client.engine.idle_holder().is_some()) {
             return Err(format!("client {number} is closed, and a task waits, or a lease is kept for the next one"));
         }
-        let drained = client.engine.is_empty() && client.releases.queue().pending() == 0;
+        let drained = client.engine.is_empty() && client.releases.pending() == 0;
         if !drained || !users().all(|user| world.users[user].is_through()) || world.ledger.troubled {
             continue;
         }

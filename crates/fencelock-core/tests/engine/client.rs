@@ -84,7 +84,7 @@ impl Client {
     /// Nothing is under way or kept.
     pub(crate) fn is_idle(&self) -> bool {
         self.engine.is_empty()
-            && self.releases.queue().pending() == 0
+            && self.releases.pending() == 0
             && self.renewals.is_empty()
             && self.timers.iter().len() == 0
     }
@@ -94,7 +94,7 @@ impl Client {
         let timers = self.timers.iter().map(|(moment, ..)| *moment);
         let renewals = self.renewals.iter().map(|renewing| renewing.limit);
         let releasing = self.releasing.iter().map(|releasing| releasing.limit);
-        timers.chain(renewals).chain(releasing).chain(self.releases.queue().due()).min()
+        timers.chain(renewals).chain(releasing).chain(self.releases.due()).min()
     }
 }
 

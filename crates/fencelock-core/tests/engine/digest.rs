@@ -113,7 +113,7 @@ impl Hash for ClientDigest<'_> {
         let this = self.0;
         let Ids { holders, .. } = &this.ids;
         (&this.engine, holders, &this.timers, &this.renewals, &this.releasing).hash(state);
-        let queue = this.releases.queue();
+        let queue = &this.releases;
         (queue.abandoned().collect::<Vec<_>>(), set(&this.undelivered), this.stopped, this.open, this.claims)
             .hash(state);
         let is_used = queue.pending() > 0 || queue.due().is_some() || !this.releasing.is_empty();

@@ -7,11 +7,11 @@ use crate::mutants::Mutant;
 use crate::network::{Call, Load, Op, Packet, Reply, unknown};
 use crate::parking::Parked;
 use crate::task::certain;
-use crate::user::{Ended, Guard, GuardRelease, Task, TaskKind, Wait};
+use crate::user::{Ended, Guard, GuardRelease, Task, Wait};
 use crate::world::{Act, World};
 use fencelock_core::engine::{
     HoldId, HoldReleased, KeyRequest, ReleaseHold, ReleaseNext, ReleaseOutcome, RenewalBatch, RenewalPass, Sender,
-    Status, Worker,
+    Status, Step, Worker,
 };
 use fencelock_core::{Fault, HolderId, LossReason, Moment, Renew, Unknown};
 
@@ -64,7 +64,7 @@ impl World {
     fn undelivered(&mut self, client: usize, holder: HolderId) {
         let Client { releases, undelivered, .. } = &mut self.clients[client];
         let is_ours = if self.mutant == Some(Mutant::KeepsWhatNobodyWants) {
-            releases.queue().abandoned().any(|abandoned| *abandoned == holder)
+            releases.abandoned().any(|abandoned| *abandoned == holder)
         } else {
             releases.undelivered(crate::network::key(), holder, self.now) != Sender::Nobody
         };
@@ -461,26 +461,24 @@ impl World {
     /// It is polled again.
     pub(crate) fn unpark(&mut self, user: usize) {
         let Some(Parked { unsent, unread }) = self.users[user].parked.take() else { return };
-        self.users[user].woken = true;
-        let present = self.is_present(user);
+        let granted = self.users[user].woken && self.users[user].rests();
+        self.users[user].woken = false;
+        let step = self.call_for(user, Engine::woken).flatten();
         if let Some(Packet { client, sent, load: Load::Request { op, call, .. } }) = unsent
-            && (present || self.mutant == Some(Mutant::SendsAfterTurnLost))
+            && (step.is_none() || self.mutant == Some(Mutant::SendsAfterTurnLost))
         {
             let load = Load::Request { op, by: self.arrival(), call };
             self.packets.push(Packet { client, sent, load });
         }
-        if !present {
-            return self.run_task(user);
+        if let Some(step) = step {
+            // Only a task that has lost its turn has another step than the reply to its claim, or than its grant.
+            let claims = self.users[user].claimant().is_some();
+            let granted = granted && !matches!(step, Step::Granted(_));
+            self.cover_if(claims || granted, Coverage::TurnLost);
+            return self.next(user, step);
         }
         if let Some((op, sent, answer)) = unread {
             self.answer(self.client_of(user), op, sent, answer);
         }
-    }
-
-    /// Whether its task still has its place.
-    fn is_present(&mut self, user: usize) -> bool {
-        let client = self.client_of(user);
-        let Some(Task { of: TaskKind::Acquire(acquire), .. }) = &self.users[user].task else { return true };
-        acquire.id().is_none_or(|id| self.call(client, |engine, _| engine.is_present(id)))
     }
 }

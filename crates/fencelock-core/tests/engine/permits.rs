@@ -167,7 +167,7 @@ fn a_task_that_releases_the_permits_that_it_passed_on_is_found() {
 
 #[test]
 fn a_task_that_overtakes_others_of_its_client_is_found() {
-    assert!(found(Mutant::EntersFirst, &PASSED, 3).contains("of its client"));
+    assert!(found(Mutant::EntersFirst, &PASSED, 6).contains("of its client"));
 }
 
 #[test]

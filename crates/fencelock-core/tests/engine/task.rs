@@ -1,4 +1,4 @@
-//! The task of a user that wants the key: it does what `AcquireKey` says, or resumes a hold.
+//! The task of a user that wants the key: it does what the engine says, or resumes a hold.
 
 use crate::checks;
 use crate::client::{Engine, TIMEOUT};
@@ -7,9 +7,10 @@ use crate::mutants::Mutant;
 use crate::network::{Call, Reply};
 use crate::user::{Guard, GuardDowngrade, Task, TaskKind, Wait};
 use crate::world::{Cx, World};
+use fencelock_core::Reply as Answer;
 use fencelock_core::engine::{
-    AcquireKey, AcquireNext, AcquireRequest, DowngradeNext, FailureReason, Grant, KeyReply, KeyRequest, LeaseSharing,
-    Source, Status, Tenure,
+    AcquireRequest, DowngradeNext, FailureReason, Grant, IdleLease, KeyRequest, LeaseSharing, PendingRelease, Sender,
+    Source, Status, Step, Tenure, WaiterId, Worker,
 };
 use fencelock_core::{
     Acquire, Claim, ClaimReply, Downgrade, Drift, FencingToken, Holder, HolderId, Intent, Lease, LossReason, Moment,
@@ -28,6 +29,7 @@ impl World {
             retry: plan.retry,
             max_hold: plan.max_hold,
             lease_sharing: plan.lease_sharing,
+            reports: false,
             place: None,
         }
     }
@@ -35,46 +37,55 @@ impl World {
     pub(crate) fn ask(&mut self, user: usize) {
         self.users[user].turn = u8::try_from(self.users.iter().filter(|other| other.asked).count()).unwrap();
         (self.users[user].asked, self.users[user].arrived) = (true, self.now);
-        let task = AcquireKey::new(self.request(user), false);
-        self.users[user].task = Some(Task { of: TaskKind::Acquire(task), wait: Wait::Rest(Moment::NEVER) });
-        let next = self.call_for(user, AcquireKey::take_idle);
-        self.cover_if(matches!(next, Some(AcquireNext::Granted(_))), Coverage::TakenIdle);
-        self.follow(user, next.unwrap_or(AcquireNext::Enter));
+        let request = self.request(user);
+        match self.call(self.client_of(user), |engine, cx| engine.take_idle(&request, cx)) {
+            IdleLease::None => self.enter(user),
+            IdleLease::Taken(grant) => {
+                self.cover(Coverage::TakenIdle);
+                self.follow(user, Step::Granted(grant));
+            }
+            IdleLease::Release(release) => {
+                let holder = release.holder;
+                self.users[user].task = Some(Task { of: TaskKind::Clear(release), wait: Wait::Rest(Moment::NEVER) });
+                self.send_for(user, KeyRequest::Release(holder), Moment::NEVER);
+            }
+        }
     }
 
     /// Calls the engine for a task that acquires. If the task stays there, it can be woken from now on.
-    fn call_for<R>(
+    pub(crate) fn call_for<R>(
         &mut self,
         user: usize,
-        call: impl FnOnce(&mut AcquireKey, &mut Engine, &mut Cx<'_>) -> Option<R>,
+        call: impl FnOnce(&mut Engine, WaiterId, &mut Cx<'_>) -> R,
     ) -> Option<R> {
         let (client, waker) = (self.client_of(user), u8::try_from(user).unwrap());
-        let mut task = self.users[user].task.take()?;
-        let TaskKind::Acquire(acquire) = &mut task.of else {
-            self.users[user].task = Some(task);
-            return None;
-        };
-        let result = self.call(client, |engine, cx| {
-            let result = call(acquire, engine, cx);
-            if let Some(id) = acquire.id() {
-                engine.set_task(id, Some(waker));
-            }
+        let Some(Task { of: TaskKind::Acquire(id), .. }) = self.users[user].task else { return None };
+        Some(self.call(client, |engine, cx| {
+            let result = call(engine, id, cx);
+            engine.task_mut(id).into_iter().for_each(|task| *task = Some(waker));
             result
-        });
-        self.users[user].task = Some(task);
-        result
+        }))
     }
 
-    fn enter(&mut self, user: usize) -> Option<AcquireNext> {
-        let next = self.call_for(user, |acquire, engine, cx| Some(acquire.enter(engine, cx)));
-        if self.mutant != Some(Mutant::EntersFirst) {
-            return next;
+    fn enter(&mut self, user: usize) {
+        let client = self.client_of(user);
+        self.enter_last(user);
+        if self.mutant == Some(Mutant::EntersFirst) {
+            // The others come after it.
+            let others = (0..self.users.len()).filter(|other| *other != user && self.client_of(*other) == client);
+            for other in others.filter(|other| self.users[*other].rests()).collect::<Vec<_>>() {
+                self.call_for(other, Engine::leave);
+                self.enter_last(other);
+            }
         }
-        // A task that has lost its place comes first.
-        self.call_for(user, |acquire, engine, cx| {
-            acquire.cancel(engine, cx);
-            Some(acquire.enter(engine, cx))
-        })
+    }
+
+    fn enter_last(&mut self, user: usize) {
+        let (request, client) = (self.request(user), self.client_of(user));
+        let (id, step) = self.call(client, |engine, cx| engine.enter(&request, cx));
+        self.users[user].task = Some(Task { of: TaskKind::Acquire(id), wait: Wait::Rest(Moment::NEVER) });
+        self.call_for(user, |_, _, _| ());
+        self.follow(user, step);
     }
 
     /// Sends the claim that proves a hold that another user has detached.
@@ -90,62 +101,62 @@ impl World {
     /// The task was woken, or is polled for another reason.
     pub(crate) fn run_task(&mut self, user: usize) {
         self.users[user].woken = false;
-        let Some(Task { of: TaskKind::Acquire(before), .. }) = self.users[user].task.clone() else { return };
-        let Some(next) = self.call_for(user, AcquireKey::woken) else { return };
-        if let AcquireNext::Granted(grant) = next {
+        let Some(Some(step)) = self.call_for(user, Engine::woken) else { return };
+        self.next(user, step);
+    }
+
+    /// The task does something else than what it waited for.
+    pub(crate) fn next(&mut self, user: usize, step: Step) {
+        if let Step::Granted(grant) = step
+            && let Some(Task { wait: Wait::Rest(until), .. }) = self.users[user].task
+        {
             let shared = grant.source == Source::Shared;
-            let claims = before.is_at_rest() && !before.is_in_queue();
+            // These users wait without a limit.
+            let claims = until != Moment::NEVER;
             self.cover_if(shared && claims, Coverage::SharedWhileClaiming);
-            self.cover_if(!shared && before.is_in_queue(), Coverage::GrantedToAnother);
+            self.cover_if(!shared && !claims, Coverage::GrantedToAnother);
         }
-        self.cover_if(matches!(next, AcquireNext::Enter), Coverage::TurnLost);
         self.orphan(user);
-        self.follow(user, next);
+        self.follow(user, step);
     }
 
     /// The time until which the task rests has come.
     pub(crate) fn on_time(&mut self, user: usize) {
-        let next = self.call_for(user, |acquire, engine, cx| Some(acquire.on_time(engine, cx)));
-        if let Some(next) = next {
-            self.follow(user, next);
+        if let Some(step) = self.call_for(user, Engine::on_time) {
+            self.follow(user, step);
         }
     }
 
-    /// Does what the task says until it has to wait.
-    fn follow(&mut self, user: usize, mut next: AcquireNext) {
-        loop {
-            match next {
-                AcquireNext::Enter => {
-                    let Some(entered) = self.enter(user) else { return };
-                    next = entered;
+    /// Does what the task says.
+    fn follow(&mut self, user: usize, step: Step) {
+        match step {
+            Step::Rest(until) => {
+                let (plan, client) = (&self.scenario.users[user], &self.clients[self.client_of(user)]);
+                let times = until != Moment::NEVER && plan.wait.is_none() && plan.retry.is_none();
+                let yields = times && client.claims == 0;
+                self.wait(user, Wait::Rest(until));
+                self.cover_if(yields, Coverage::Yielded);
+            }
+            Step::Send(request, limit) => self.send_for(user, request, limit),
+            Step::Granted(grant) => {
+                self.users[user].task = None;
+                checks::check_order_of_permits(self, user);
+                self.granted(user, grant);
+            }
+            Step::Failed(failure) => {
+                let kind = !self.ledger.troubled && !self.ledger.time_passed;
+                if kind && !matches!(failure.reason, FailureReason::Busy(_)) {
+                    self.break_down(format!("user {user} was refused: {:?}", failure.reason));
                 }
-                AcquireNext::Rest(until) => {
-                    self.wait(user, Wait::Rest(until));
-                    let yields = |task: &Task| matches!(&task.of, TaskKind::Acquire(acquire) if acquire.sleeps_on());
-                    let yields = self.users[user].task.as_ref().is_some_and(yields);
-                    return self.cover_if(yields, Coverage::Yielded);
+                (self.users[user].task, self.users[user].refused) = (None, Some(failure.reason));
+                self.cover(Coverage::Refused);
+            }
+            Step::Closed => {
+                if self.clients[self.client_of(user)].open {
+                    self.break_down(format!("user {user} was refused by a client that is open"));
                 }
-                AcquireNext::Send(request, limit) => return self.send_for(user, request, limit),
-                AcquireNext::Granted(grant) => {
-                    self.users[user].task = None;
-                    checks::check_order_of_permits(self, user);
-                    return self.granted(user, grant);
-                }
-                AcquireNext::Failed(failure) => {
-                    let kind = !self.ledger.troubled && !self.ledger.time_passed;
-                    if kind && !matches!(failure.reason, FailureReason::Busy(_)) {
-                        self.break_down(format!("user {user} was refused: {:?}", failure.reason));
-                    }
-                    (self.users[user].task, self.users[user].refused) = (None, Some(failure.reason));
-                    return self.cover(Coverage::Refused);
-                }
-                AcquireNext::Closed => {
-                    if self.clients[self.client_of(user)].open {
-                        self.break_down(format!("user {user} was refused by a client that is open"));
-                    }
-                    self.users[user].task = None;
-                    return self.cover(Coverage::Closed);
-                }
+                self.users[user].task = None;
+                self.cover(Coverage::Closed);
             }
         }
     }
@@ -169,40 +180,47 @@ impl World {
 
     /// An answer for the task.
     pub(crate) fn answered(&mut self, user: usize, answer: Result<Reply, Unknown>) {
-        let Some(Task { of, wait: Wait::Answer { request, .. } }) = &self.users[user].task else { return };
+        let Some(Task { of, wait: Wait::Answer { .. } }) = &self.users[user].task else { return };
         let late = self.mutant == Some(Mutant::LeaseFromAnswer);
-        let reply = match answer {
+        let reply: Answer = match answer {
             Ok(Reply::Claim(answer)) => {
                 let answer = self.mutant.map_or(answer.clone(), |mutant| mutant.of_claim(answer));
                 let sent = if late { Sent::At(self.now) } else { Sent::AtOnce };
-                KeyReply::Claim(ClaimReply { sent, answer: Ok(answer) })
+                ClaimReply { sent, answer: Ok(answer) }.into()
             }
-            Ok(Reply::NotSent) => KeyReply::Claim(ClaimReply::not_sent(crate::network::unknown())),
-            Ok(Reply::Inspect(seen)) => KeyReply::Inspect(Ok(seen)),
-            Ok(Reply::Release(released)) => KeyReply::Release(Ok(released)),
-            Ok(reply) => unreachable!("{reply:?} to {request:?}"),
-            Err(cause) => request.unanswered(cause),
+            Ok(Reply::NotSent) => ClaimReply::not_sent(crate::network::unknown()).into(),
+            Ok(Reply::Inspect(seen)) => seen.into(),
+            Ok(Reply::Release(released)) => released.into(),
+            Ok(reply) => unreachable!("{reply:?} to a task"),
+            Err(cause) => cause.into(),
         };
-        if let TaskKind::Resume(holder, granted) = *of {
-            return self.resume_answered(user, holder, granted, reply);
-        }
-        let next = self.call_for(user, |acquire, engine, cx| Some(acquire.answered(reply, engine, cx)));
-        if let Some(next) = next {
-            self.follow(user, next);
+        match of.clone() {
+            TaskKind::Resume(holder, granted) => self.resume_answered(user, holder, granted, reply),
+            TaskKind::Clear(release) => {
+                // As `IdleRelease`.
+                if !matches!(reply, Answer::Release(_)) || self.now < release.stray_until {
+                    self.release_later(user, *release);
+                }
+                self.enter(user);
+            }
+            TaskKind::Acquire(_) => {
+                if let Some(step) = self.call_for(user, |engine, id, cx| engine.answered(id, reply, cx)) {
+                    self.follow(user, step);
+                }
+            }
         }
     }
 
+    fn release_later(&mut self, user: usize, release: PendingRelease) {
+        let client = self.client_of(user);
+        assert_eq!(self.clients[client].releases.push(release, self.now), Sender::InCharge(Worker::TASK));
+    }
+
     /// As `Lock::resume`.
-    fn resume_answered(
-        &mut self,
-        user: usize,
-        holder: HolderId,
-        granted: Option<(TokenBlock, Lease)>,
-        reply: KeyReply,
-    ) {
+    fn resume_answered(&mut self, user: usize, holder: HolderId, granted: Option<(TokenBlock, Lease)>, reply: Answer) {
         let mut request = self.request(user);
         match (reply, granted) {
-            (KeyReply::Claim(ClaimReply { sent, answer: Ok(answer) }), None) => {
+            (Answer::Claim(ClaimReply { sent, answer: Ok(answer) }), None) => {
                 let tokens = match answer {
                     Acquire::Granted { tokens } => tokens.last().into(),
                     Acquire::Gone | Acquire::Queued { .. } | Acquire::Busy(_)
@@ -221,9 +239,9 @@ impl World {
                 }
                 self.send_for(user, KeyRequest::Inspect, Moment::NEVER);
             }
-            (KeyReply::Inspect(Ok(seen)), Some((tokens, lease))) => {
+            (Answer::Inspect(seen), Some((tokens, lease))) => {
                 self.users[user].task = None;
-                let mode = seen.map_or(Ok(request.mode), |seen| seen.resumed_mode(holder, request.mode));
+                let mode = (*seen).map_or(Ok(request.mode), |seen| seen.resumed_mode(holder, request.mode));
                 let Ok(mode) = mode else { return };
                 request.mode = mode;
                 self.cover(Coverage::Resumed);
@@ -281,10 +299,10 @@ impl World {
     pub(crate) fn cancel(&mut self, user: usize) {
         self.users[user].parked = None;
         self.orphan(user);
-        self.call_for(user, |acquire, engine, cx| {
-            acquire.cancel(engine, cx);
-            None::<()>
-        });
+        if let Some(Task { of: TaskKind::Clear(release), .. }) = self.users[user].task.clone() {
+            self.release_later(user, *release);
+        }
+        self.call_for(user, Engine::leave);
         self.users[user].task = None;
     }
 

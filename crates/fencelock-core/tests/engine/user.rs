@@ -2,7 +2,9 @@
 
 use crate::network::Op;
 use crate::parking::Parked;
-use fencelock_core::engine::{AcquireKey, End, FailureReason, Grant, HoldId, KeyRequest, ReleaseHold, Tenure};
+use fencelock_core::engine::{
+    End, FailureReason, Grant, HoldId, KeyRequest, PendingRelease, ReleaseHold, Tenure, WaiterId,
+};
 use fencelock_core::{HolderId, Lease, LossReason, Moment, Renewal, TokenBlock};
 use std::time::Duration;
 
@@ -39,7 +41,9 @@ pub(crate) struct Task {
 
 #[derive(Debug, Clone, Hash)]
 pub(crate) enum TaskKind {
-    Acquire(AcquireKey),
+    Acquire(WaiterId),
+    /// It enters after the release of an idle lease that does not match.
+    Clear(Box<PendingRelease>),
     /// Of a hold of this holder, which was claimed with these tokens and this lease.
     Resume(HolderId, Option<(TokenBlock, Lease)>),
 }
@@ -142,7 +146,8 @@ impl User {
 
     /// Its task waits for nothing but time, other tasks or a notification.
     pub(crate) fn rests(&self) -> bool {
-        self.task.as_ref().is_some_and(|task| matches!(&task.of, TaskKind::Acquire(acquire) if acquire.is_at_rest()))
+        let rests = |task: &Task| matches!(task, Task { of: TaskKind::Acquire(_), wait: Wait::Rest(_) });
+        self.task.as_ref().is_some_and(rests)
     }
 
     /// The requests whose answers its task, its release and its downgrade wait for.

@@ -9,14 +9,14 @@ use crate::scenario::{Budget, Scenario};
 use crate::server::Server;
 use crate::user::{Ended, Guard, User};
 use fencelock_core::engine::{
-    Action, Actions, Config, Context, End, Leaving, PendingRelease, ReleaseHold, Sender, Status, Worker,
+    Action, Actions, Config, End, Env, Leaving, PendingRelease, ReleaseHold, Sender, Status, Worker,
 };
 use fencelock_core::{Capabilities, Drift, Event, HolderId, LossReason, Mode, Moment};
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 use std::time::Duration;
 
-pub(crate) type Cx<'a> = Context<'a, Option<u8>, ()>;
+pub(crate) type Cx<'a> = Env<'a, Option<u8>, ()>;
 
 #[derive(Debug, Clone)]
 pub(crate) struct World {
@@ -157,7 +157,7 @@ impl World {
         let mut rng = ScriptedRng::new(ids, self.now, self.seed);
         let (now, config) = (self.now, &*config);
         let open = *open || self.mutant == Some(Mutant::TakesWhenClosed);
-        let cx = &mut Context { key: key(), config, open, now, rng: &mut rng, out: &mut out };
+        let cx = &mut Env { key: key(), config, open, now, rng: &mut rng, out: &mut out };
         let answer = call(engine, cx);
         engine.tidy(cx);
         for action in out.drain(..) {

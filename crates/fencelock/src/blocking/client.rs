@@ -1,5 +1,5 @@
 use super::{Election, Lock, LockAll, OnThread, OncePerWindow, Semaphore, Slots, facade, thread::ClientThread};
-use crate::reaper::watch_exit;
+use crate::driver::watch_exit;
 use crate::{
     Backend, BackendReport, Capabilities, Clock, Drift, Error, Eviction, Finding, HolderId, Holding, Released,
     WindowDone,

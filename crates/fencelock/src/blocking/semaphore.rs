@@ -1,5 +1,5 @@
 use super::{Guard, Held, OnThread, facade};
-use crate::lock::settle;
+use crate::lock::run_ended;
 use crate::settings::setters;
 use crate::{Error, HolderId, Resized, RunError};
 
@@ -47,6 +47,6 @@ impl Semaphore {
     pub fn run<T, E>(&self, weight: u32, body: impl FnOnce(Held) -> Result<T, E>) -> Result<T, RunError<T, E>> {
         let guard = self.acquire(weight)?;
         let ended = body(guard.held());
-        settle(guard.key().clone(), ended, guard.release())
+        run_ended(guard.key().clone(), ended, guard.release())
     }
 }

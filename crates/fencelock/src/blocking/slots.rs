@@ -1,5 +1,5 @@
 use super::{Guard, Held, OnThread, facade};
-use crate::lock::settle;
+use crate::lock::run_ended;
 use crate::settings::setters;
 use crate::{Error, HolderId, RunError};
 
@@ -41,7 +41,7 @@ impl Slots {
     pub fn run<T, E>(self, body: impl FnOnce(u32, Held) -> Result<T, E>) -> Result<T, RunError<T, E>> {
         let guard = self.acquire()?;
         let ended = body(guard.slot(), guard.held());
-        settle(guard.key().clone(), ended, guard.release())
+        run_ended(guard.key().clone(), ended, guard.release())
     }
 }
 

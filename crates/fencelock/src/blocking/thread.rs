@@ -158,7 +158,7 @@ impl Drop for ClientThread {
         }
         // A script that exits after its last guard must not leave the lock to its TTL.
         if let Some(client) = self.client.take() {
-            client.settle();
+            client.wait_for_releases();
         }
         // Waiting would panic in an async runtime.
         runtime.shutdown_background();

@@ -1,9 +1,9 @@
 use super::Driver;
-use fencelock_core::engine::{
-    Action, Actions, ClaimReport, Context, Duty, End, Ended, Firing, HoldId, KeyEngine, KeyMap, LeaseNews, Tenure,
-};
-use fencelock_core::{HolderId, Key, Mode, Moment, Renew, Ttl, Unknown};
+use fencelock_core::engine::{Action, Actions, ClaimReport, End, Ended, Env, Firing, HoldId, KeyEngine, LeaseNews};
+use fencelock_core::{HolderId, Key, Mode, Moment, Renewal, Ttl};
+use smallvec::SmallVec;
 use std::cmp::Ordering as Order;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 pub(crate) type Engine = KeyEngine<Option<Waker>, Option<Arc<LeaseState>>>;
 pub(super) type KeyActions = Actions<Option<Waker>, Option<Arc<LeaseState>>>;
-pub(crate) type Cx<'a> = Context<'a, Option<Waker>, Option<Arc<LeaseState>>>;
+pub(crate) type Cx<'a> = Env<'a, Option<Waker>, Option<Arc<LeaseState>>>;
 
 /// One key of a client, with its engine.
 pub(crate) struct KeyCell {
@@ -42,14 +42,6 @@ impl KeyCell {
         self.with_state(self.lock(), call).0
     }
 
-    /// As [`KeyCell::with`]. Also returns the report for the task that claims.
-    pub(super) fn with_report<R>(
-        self: &Arc<Self>,
-        call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R,
-    ) -> (R, Option<ClaimReport>) {
-        self.with_state(self.lock(), call)
-    }
-
     /// As long as this number is the same, no task has lost its place, the engine suspects none of not running, and has the waker of
     /// each.
     pub(super) fn stirs(&self) -> u32 {
@@ -57,12 +49,13 @@ impl KeyCell {
     }
 
     /// The timer of a hold has fired, or that for tasks that do not run.
-    pub(super) fn hold_due(self: &Arc<Self>, hold: HoldId, firing: Firing) -> Duty {
+    pub(super) fn hold_due(self: &Arc<Self>, hold: HoldId, firing: Firing) -> Option<Renewal> {
         self.stirs.fetch_add(1, Ordering::Release);
         self.with(|engine, cx| engine.hold_due(hold, firing, cx))
     }
 
-    /// As [`KeyCell::with_report`]; `None` if the cell was removed, so the caller must use another one.
+    /// As [`KeyCell::with`]. Also returns the report for the task that claims. `None` if the cell was removed, so the caller must use another
+    /// one.
     pub(super) fn try_with<R>(
         self: &Arc<Self>,
         call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R,
@@ -88,12 +81,12 @@ impl KeyCell {
         let mut out = Actions::new();
         let (config, open, now) = (&self.driver.config, self.driver.is_open(), self.driver.clock.now());
         let answer = self.driver.rng.with(|rng| {
-            let cx = &mut Context { key: &self.key, config, open, now, rng, out: &mut out };
+            let cx = &mut Env { key: &self.key, config, open, now, rng, out: &mut out };
             let answer = call(&mut state.engine, cx);
             state.engine.tidy(cx);
             answer
         });
-        self.settle(&out);
+        self.move_timers(&out);
         let empty = state.engine.is_empty();
         let was_gone = std::mem::replace(&mut state.gone, empty);
         drop(state);
@@ -105,7 +98,7 @@ impl KeyCell {
     }
 
     /// Called with the key locked, so that two calls cannot move one timer in the wrong order.
-    fn settle(self: &Arc<Self>, out: &KeyActions) {
+    fn move_timers(self: &Arc<Self>, out: &KeyActions) {
         self.driver.timers.apply(self, out);
         for action in out {
             match action {
@@ -113,7 +106,7 @@ impl KeyCell {
                 Action::Wake(Some(_)) => _ = self.stirs.fetch_add(1, Ordering::Release),
                 Action::Ended(ended) => {
                     if let Some(lease) = &ended.lease {
-                        lease.on_ended(ended);
+                        lease.news().on_ended(ended);
                     }
                 }
                 _ => {}
@@ -199,50 +192,30 @@ pub(crate) struct LeaseState {
     pub(crate) ttl: Ttl,
     /// Until then, a claim without a reply may still arrive at the server.
     pub(crate) stray_until: Moment,
-    /// In a box, because there may be very many leases, and few have ended or fail.
-    news: Mutex<Option<Box<LeaseNews>>>,
+    news: Mutex<LeaseNews>,
     /// Wakes the tasks that wait for the end.
     pub(crate) ended: Notify,
 }
 
 impl LeaseState {
     pub(crate) fn new(hold: HoldId, holder: HolderId, ttl: Ttl, stray_until: Moment) -> Self {
-        Self { hold, holder, ttl, stray_until, news: Mutex::new(None), ended: Notify::new() }
+        Self { hold, holder, ttl, stray_until, news: Mutex::default(), ended: Notify::new() }
     }
 
-    /// Without a loss, every tenure was released, as if there were no news.
-    pub(crate) fn on_ended<L>(&self, ended: &Ended<L>) {
-        if ended.end != End::Released {
-            self.news().get_or_insert_default().on_ended(ended);
-        }
-    }
-
-    /// See [`LeaseNews::end`].
-    pub(crate) fn end(&self, tenure: Tenure) -> End {
-        self.news().as_ref().map_or(End::Released, |news| news.end(tenure))
-    }
-
-    /// See [`LeaseNews::on_renewal`].
-    pub(crate) fn on_renewal(&self, sent: Moment, answer: &Result<Renew, Unknown>) -> bool {
-        let mut news = self.news();
-        if news.is_none() && answer.is_ok() {
-            return false;
-        }
-        let is_new = news.get_or_insert_default().on_renewal(sent, answer);
-        news.take_if(|news| news.is_empty());
-        is_new
-    }
-
-    pub(crate) fn news(&self) -> MutexGuard<'_, Option<Box<LeaseNews>>> {
+    pub(crate) fn news(&self) -> MutexGuard<'_, LeaseNews> {
         self.news.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The keys that a client waits for or holds.
+/// The keys that a client waits for or holds, each with a cell for each mode: the tasks that read a key share leases at the same time and
+/// not one after another, and those that request the same permits share several leases.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
-    cells: Mutex<KeyMap<Arc<KeyCell>>>,
+    cells: Mutex<HashMap<Key, Cells>>,
 }
+
+/// A key usually has one.
+type Cells = SmallVec<[Arc<KeyCell>; 1]>;
 
 impl Keys {
     /// Whether no task waits for a key or holds one.
@@ -251,31 +224,39 @@ impl Keys {
     }
 
     pub(super) fn all(&self) -> Vec<Arc<KeyCell>> {
-        let mut all: Vec<_> = self.cells().all().cloned().collect();
+        let mut all: Vec<_> = self.cells().values().flatten().cloned().collect();
         all.sort_unstable();
         all
     }
 
-    /// All cells of a key. Most have one, for which nothing is allocated.
+    /// All cells of a key: the events of the backend are for each of them.
     pub(crate) fn of_key(&self, key: &Key) -> impl Iterator<Item = Arc<KeyCell>> + use<> {
-        let cells = self.cells();
-        let mut all = cells.of_key(key).cloned();
-        let first = all.next();
-        first.into_iter().chain(all.collect::<Vec<_>>())
+        self.cells().get(key).cloned().unwrap_or_default().into_iter()
     }
 
     /// The cell of a key. It may be removed before it is used: [`KeyCell::try_with`].
     pub(super) fn get_or_insert(&self, key: &Key, mode: Mode, driver: &Arc<Driver>) -> Arc<KeyCell> {
-        let new = || Arc::new(KeyCell::new(key.clone(), mode, Arc::clone(driver)));
-        Arc::clone(self.cells().get_or_insert(key, mode, new))
+        let mut keys = self.cells();
+        let cells = keys.entry(key.clone()).or_default();
+        if let Some(known) = cells.iter().find(|cell| cell.mode == mode) {
+            return Arc::clone(known);
+        }
+        let new = Arc::new(KeyCell::new(key.clone(), mode, Arc::clone(driver)));
+        cells.push(Arc::clone(&new));
+        new
     }
 
     /// Removes a key that no task waits for or holds.
     pub(super) fn forget(&self, cell: &KeyCell) {
-        self.cells().remove_if(&cell.key, cell.mode, |known| **known == *cell);
+        let mut keys = self.cells();
+        let Some(cells) = keys.get_mut(&cell.key) else { return };
+        cells.retain(|known| **known != *cell);
+        if cells.is_empty() {
+            keys.remove(&cell.key);
+        }
     }
 
-    fn cells(&self) -> MutexGuard<'_, KeyMap<Arc<KeyCell>>> {
+    fn cells(&self) -> MutexGuard<'_, HashMap<Key, Cells>> {
         self.cells.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! One task that acquires a key, by the steps of [`AcquireKey`], or resumes it.
+//! One task that acquires a key, by the steps of its engine, or resumes it.
 
 use super::ClientInner;
 use super::key_cell::{Cx, Engine, KeyCell};
@@ -7,13 +7,12 @@ use crate::error::{Error, busy, conflict, other_hold, unconfirmed, unreachable, 
 use crate::guard::{Guard, Held};
 use crate::settings::{OnTrouble, OnWait, Request, Waiting};
 use fencelock_core::engine::{
-    AcquireFailure, AcquireKey, AcquireNext, ClaimReport, FailureReason, KeyReply, KeyRequest, Source,
+    AcquireFailure, AcquireRequest, ClaimReport, FailureReason, Grant, IdleLease, KeyRequest, PendingRelease, Source,
+    Step, WaiterId,
 };
-use fencelock_core::{Acquire, Claim, Holder, HolderId, Intent, Key, LossReason, Modes, Moment};
+use fencelock_core::{Acquire, Claim, Holder, HolderId, Intent, Key, LossReason, Modes, Moment, Reply};
 use futures_util::future::OptionFuture;
 use std::future::poll_fn;
-use std::ops::ControlFlow;
-use std::ops::ControlFlow::{Break, Continue};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
@@ -27,95 +26,87 @@ pub(crate) fn acquire(
     request: Request,
 ) -> impl Future<Output = Result<Guard, Error>> + Send {
     let Request { key, options, on_wait, on_trouble } = request;
-    let acquire = AcquireKey::new(options, on_wait.is_some());
-    let mut task = KeyTask { client, key, on_wait, on_trouble, acquire, cell: None, last_call: None, releasing: None };
+    let (arrived, place, last_call) = (Moment::NEVER, None, None);
+    let mut task = KeyTask { client, key, options, on_wait, on_trouble, arrived, place, last_call };
     async move {
         // A key that is granted at once, again and again, must not keep the thread from other tasks.
         consume_budget().await;
         client.check_open()?;
         if client.config.sharing.is_some()
-            && !task.acquire.request().queues()
+            && !task.options.queues()
             && let Some(guard) = Box::pin(task.take_idle()).await
         {
-            return guard;
+            return Ok(guard);
         }
+        let mut next = poll_fn(|context| Poll::Ready(task.enter(context))).await;
         loop {
-            if let Some(done) = task.follow(|task, context| Some(task.enter(context))).await {
-                return done;
-            }
+            let (request, until) = match next {
+                (Step::Send(request, limit), _) => (Some(request), limit),
+                (Step::Rest(until), _) => (None, until),
+                (step, held) => return task.ended(step, held),
+            };
+            next = task.wait(request.as_ref(), until).await;
         }
     }
 }
 
 /// A step, and the lock of a grant.
-type Next = (AcquireNext, Option<Held>);
-
-/// `None` if the task did not begin, or enters again.
-type Outcome = Option<Result<Guard, Error>>;
+type Next = (Step, Option<Held>);
 
 /// A task in the engine of its key. Dropping it leaves the queue, and releases the key if it was granted in the meantime.
 struct KeyTask<'a> {
     client: &'a Arc<ClientInner>,
     key: Key,
+    options: AcquireRequest,
     on_wait: Option<OnWait>,
     on_trouble: Option<OnTrouble>,
-    acquire: AcquireKey,
-    /// In whose engine it is.
-    cell: Option<Arc<KeyCell>>,
+    arrived: Moment,
+    /// In whose engine it is, and by which id.
+    place: Option<(Arc<KeyCell>, WaiterId)>,
     /// [`KeyCell::stirs`] before its engine was called last, and what that call set as the waker.
     last_call: Option<(u32, Waker)>,
-    /// Of an idle lease. Dropped last.
-    releasing: Option<Releasing>,
 }
 
 impl KeyTask<'_> {
-    /// Takes an idle lease of this client, of any mode.
-    async fn take_idle(&mut self) -> Outcome {
-        for cell in self.client.keys.of_key(&self.key) {
-            self.cell = Some(cell);
+    /// Takes an idle lease of this client, of any mode. One that does not match counts as a free key.
+    async fn take_idle(&self) -> Option<Guard> {
+        let client = self.client;
+        for cell in client.keys.of_key(&self.key) {
             // Before the hold ends, so that closing the client waits for the hold or for the release.
-            self.releasing = Some(self.client.closing.releasing());
-            if let Some(done) = self.follow(|task, context| task.call(context, AcquireKey::take_idle)).await {
-                return Some(done);
+            let releasing = client.closing.releasing();
+            let (idle, held) = cell.with(|engine, cx| {
+                let idle = engine.take_idle(&self.options, cx);
+                let held = if let IdleLease::Taken(grant) = &idle { Held::of(&cell, engine, grant) } else { None };
+                (idle, held)
+            });
+            if let Some(held) = held {
+                return Some(self.guard(Source::Shared, held));
+            }
+            if let IdleLease::Release(release) = idle {
+                let mut rest = IdleRelease { client, release: Some(release), _releasing: releasing };
+                rest.send().await;
             }
         }
-        self.releasing = None;
         None
     }
 
-    /// Begins, and does what the task says until it is over.
-    async fn follow(&mut self, begin: fn(&mut Self, &Context<'_>) -> Option<Next>) -> Outcome {
-        let first = poll_fn(|context| Poll::Ready(begin(self, context))).await?;
-        let (mut request, mut until) = match self.step(first) {
-            Continue(waits) => waits,
-            Break(done) => return done,
-        };
-        loop {
-            let next = self.wait(request.as_ref(), until).await;
-            match self.step(next) {
-                Continue(waits) => (request, until) = waits,
-                Break(done) => return done,
+    /// What came of it.
+    fn ended(&self, step: Step, held: Option<Held>) -> Result<Guard, Error> {
+        match (step, held) {
+            (Step::Granted(Grant { source, .. }), Some(held)) => {
+                if source != Source::Shared {
+                    self.client.outages.ends(held.tenure.since);
+                }
+                Ok(self.guard(source, held))
             }
+            (Step::Failed(failure), _) => Err(self.error(*failure)),
+            _ => Err(self.client.check_open().err().unwrap_or_else(|| self.client.closed_error())),
         }
     }
 
-    /// What to send, and how long to wait; or what came of it.
-    fn step(&self, next: Next) -> ControlFlow<Outcome, (Option<KeyRequest>, Moment)> {
-        let client = self.client;
-        Break(match next {
-            (AcquireNext::Send(request, limit), _) => return Continue((Some(request), limit)),
-            (AcquireNext::Rest(until), _) => return Continue((None, until)),
-            (AcquireNext::Enter, _) => None,
-            (AcquireNext::Granted(grant), Some(held)) => {
-                let since = grant.tenure.since;
-                if grant.source != Source::Shared {
-                    client.outages.ends(since);
-                }
-                Some(Ok(guard(client, grant.source, held, since.since(self.acquire.arrived()))))
-            }
-            (AcquireNext::Failed(failure), _) => Some(Err(self.error(*failure))),
-            _ => Some(Err(client.check_open().err().unwrap_or_else(|| client.closed_error()))),
-        })
+    fn guard(&self, source: Source, held: Held) -> Guard {
+        let waited = held.tenure.since.since(self.arrived);
+        guard(self.client, source, held, waited)
     }
 
     fn error(&self, failure: AcquireFailure) -> Error {
@@ -124,55 +115,49 @@ impl KeyTask<'_> {
             FailureReason::Busy(occupied) => busy(key, occupied, waited, attempts),
             FailureReason::Unreachable(cause) => unreachable(Some(key), cause, waited, attempts),
             FailureReason::Unconfirmed(cause) => unconfirmed(key, cause, waited, attempts),
-            FailureReason::Conflict(present) => conflict(key, present, self.acquire.request().mode),
+            FailureReason::Conflict(present) => conflict(key, present, self.options.mode),
             FailureReason::Invalid(invalid) => Error::Config(invalid),
         }
     }
 
     fn enter(&mut self, context: &Context<'_>) -> Next {
         loop {
-            let cell = self.client.keys.get_or_insert(&self.key, self.acquire.request().mode, self.client);
-            let stirs = cell.stirs();
+            let cell = self.client.keys.get_or_insert(&self.key, self.options.mode, self.client);
+            self.knows(cell.stirs(), context);
             let entered = cell.try_with(|engine, cx| {
-                let next = self.acquire.enter(engine, cx);
-                self.wake_by(context, engine);
-                taken(next, &cell, engine)
+                self.arrived = cx.now;
+                let (id, step) = engine.enter(&self.options, cx);
+                (id, taken(Some(step), id, context, &cell, engine))
             });
-            self.cell = Some(cell);
-            if let Some((next, report)) = entered {
-                self.knows(stirs, context);
+            if let Some(((id, Some(next)), report)) = entered {
+                self.place = Some((cell, id)).filter(|_| !next.0.is_last());
                 self.on_report(report);
                 return next;
             }
         }
     }
 
-    /// Calls the engine for this task, and passes the report to its callbacks.
+    /// Calls the engine for this task. `None` if it goes on waiting.
     fn call(
         &mut self,
         context: &Context<'_>,
-        step: impl FnOnce(&mut AcquireKey, &mut Engine, &mut Cx<'_>) -> Option<AcquireNext>,
+        event: impl FnOnce(&mut Engine, WaiterId, &mut Cx<'_>) -> Option<Step>,
     ) -> Option<Next> {
         // Taken out instead of cloned: threads that count references to one cell wait for each other.
-        let cell = self.cell.take()?;
+        let (cell, id) = self.place.take()?;
         self.knows(cell.stirs(), context);
-        let (next, report) = cell.with_report(|engine, cx| {
-            let next = step(&mut self.acquire, engine, cx);
-            self.wake_by(context, engine);
-            next.map(|next| taken(next, &cell, engine))
+        let called = cell.try_with(|engine, cx| {
+            let step = event(engine, id, cx);
+            taken(step, id, context, &cell, engine)
         });
-        self.cell = Some(cell);
+        // A closed client forgets a task that has lost its turn.
+        let Some((next, report)) = called else { return Some((Step::Closed, None)) };
+        // A task that is through has no place any more.
+        if !next.as_ref().is_some_and(|(step, _)| step.is_last()) {
+            self.place = Some((cell, id));
+        }
         self.on_report(report);
         next
-    }
-
-    /// If it stays in the engine, it is woken by this context.
-    fn wake_by(&self, context: &Context<'_>, engine: &mut Engine) {
-        let Some(id) = self.acquire.id() else { return };
-        let known = engine.task(id).and_then(Option::as_ref);
-        if !known.is_some_and(|waker| waker.will_wake(context.waker())) {
-            engine.set_task(id, Some(context.waker().clone()));
-        }
     }
 
     fn knows(&mut self, stirs: u32, context: &Context<'_>) {
@@ -182,21 +167,21 @@ impl KeyTask<'_> {
         }
     }
 
-    /// As [`AcquireKey::woken`], unless nothing has happened since the engine was called last.
+    /// As [`Engine::woken`], unless nothing has happened since the engine was called last.
     fn woken(&mut self, context: &Context<'_>) -> Option<Next> {
         let (stirs, waker) = self.last_call.as_ref()?;
-        let is_known =
-            waker.will_wake(context.waker()) && self.cell.as_ref().is_some_and(|cell| cell.stirs() == *stirs);
-        if is_known { None } else { self.call(context, AcquireKey::woken) }
+        let (cell, _) = self.place.as_ref()?;
+        let is_known = waker.will_wake(context.waker()) && cell.stirs() == *stirs;
+        if is_known { None } else { self.call(context, Engine::woken) }
     }
 
     /// Waits until this moment, for the reply to this request, or for another step. Then the request is dropped before it is polled
     /// again: it could send a claim, and the engine has released the last one.
     async fn wait(&mut self, request: Option<&KeyRequest>, until: Moment) -> Next {
-        let client = self.client;
-        let span = debug_span!("acquire", key = %self.key);
-        let keyed = request.map(|request| (self.key.clone(), request));
-        let mut sent = pin!(OptionFuture::from(keyed.as_ref().map(|(key, request)| send(client, key, request))));
+        let (client, key) = (self.client, self.key.clone());
+        let span = debug_span!("acquire", %key);
+        let reply = async |request: &KeyRequest| client.backend.call(request.to_backend(&key)).await;
+        let mut sent = pin!(OptionFuture::from(request.map(reply)));
         let mut time = pin!(time_until(client, until));
         // The call of the engine that returned this step has set the waker.
         let mut rests = request.is_none();
@@ -210,16 +195,16 @@ impl KeyTask<'_> {
                 (Some(_), Poll::Ready(reply)) => reply,
                 (request, _) => {
                     ready!(time.as_mut().poll(context));
-                    request.map(|request| request.unanswered(client.timed_out()))
+                    request.map(|_| Reply::Unknown(client.timed_out()))
                 }
             };
-            let next = self.call(context, |acquire, engine, cx| {
+            let next = self.call(context, |engine, id, cx| {
                 Some(match reply {
-                    Some(reply) => acquire.answered(reply, engine, cx),
-                    None => acquire.on_time(engine, cx),
+                    Some(reply) => engine.answered(id, reply, cx),
+                    None => engine.on_time(id, cx),
                 })
             });
-            Poll::Ready(next.unwrap_or((AcquireNext::Enter, None)))
+            Poll::Ready(next.unwrap_or((Step::Closed, None)))
         })
         .await
     }
@@ -251,7 +236,7 @@ impl KeyTask<'_> {
                 holders: occupied.holders,
                 expiry: occupied.expiry,
                 held_for: occupied.held_for,
-                waited: now.since(self.acquire.arrived()),
+                waited: now.since(self.arrived),
             });
         }
     }
@@ -259,27 +244,58 @@ impl KeyTask<'_> {
 
 impl Drop for KeyTask<'_> {
     fn drop(&mut self) {
-        if self.acquire.is_over() || !self.client.identity.process.is_current() {
-            return;
-        }
-        if let Some(cell) = &self.cell {
-            cell.with(|engine, cx| self.acquire.cancel(engine, cx));
+        if let Some((cell, id)) = &self.place
+            && self.client.identity.process.is_current()
+        {
+            cell.with(|engine, cx| engine.leave(*id, cx));
         }
     }
 }
 
-/// The step with the lock, if it is granted.
-fn taken(next: AcquireNext, cell: &Arc<KeyCell>, engine: &mut Engine) -> Next {
-    let held = if let AcquireNext::Granted(grant) = &next { Held::of(cell, engine, grant) } else { None };
-    (next, held)
+/// The release of an idle lease that does not match, which goes on in the background if its task is dropped.
+struct IdleRelease<'a> {
+    client: &'a ClientInner,
+    release: Option<Box<PendingRelease>>,
+    /// Dropped last.
+    _releasing: Releasing,
 }
 
-async fn send(client: &ClientInner, key: &Key, request: &KeyRequest) -> KeyReply {
-    match request {
-        KeyRequest::Claim(claim) => KeyReply::Claim(client.backend.acquire(claim).await),
-        KeyRequest::Inspect => KeyReply::Inspect(client.backend.inspect(key).await),
-        KeyRequest::Release(holder) => KeyReply::Release(client.backend.release(key, holder).await),
+impl IdleRelease<'_> {
+    async fn send(&mut self) {
+        let Some(PendingRelease { key, holder, stray_until, .. }) = self.release.as_deref() else { return };
+        // If the result is unknown, the next claim finds out.
+        if self.client.backend.release(key, holder).await.is_ok() && self.client.clock.now() >= *stray_until {
+            self.release = None;
+        }
     }
+}
+
+impl Drop for IdleRelease<'_> {
+    fn drop(&mut self) {
+        if let Some(release) = self.release.take() {
+            self.client.reap(*release);
+        }
+    }
+}
+
+/// The step with the lock, if it is granted. A task that stays in the engine is woken by this context.
+fn taken(
+    step: Option<Step>,
+    id: WaiterId,
+    context: &Context<'_>,
+    cell: &Arc<KeyCell>,
+    engine: &mut Engine,
+) -> Option<Next> {
+    if let Some(Step::Granted(grant)) = &step {
+        let held = Held::of(cell, engine, grant);
+        return step.zip(Some(held));
+    }
+    if let Some(known) = engine.task_mut(id)
+        && !known.as_ref().is_some_and(|waker| waker.will_wake(context.waker()))
+    {
+        *known = Some(context.waker().clone());
+    }
+    step.zip(Some(None))
 }
 
 /// Ends at that moment.

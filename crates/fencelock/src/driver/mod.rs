@@ -7,22 +7,25 @@
 //! |---|---|
 //! | `key_cell` | a key with its engine behind one lock; all keys of a client; what the guards of one hold share, also after its end |
 //! | `key_task` | a task that waits for a key |
+//! | `reaper` | releases in the background |
 
 mod key_cell;
 mod key_task;
+mod reaper;
 
 use crate::closing::Closing;
 use crate::error::{Error, unreachable_once};
 use crate::identity::{ClientRng, Identity};
 use crate::outage_log::OutageLog;
-use crate::reaper::{Reaper, watch_exit};
 use crate::telemetry::Telemetry;
-use fencelock_core::engine::{Config, HoldId, LeaseTimers, RenewalBatch, RenewalPass, SharingLimits};
+use fencelock_core::engine::{Action, Config, HoldId, LeaseTimers, RenewalBatch, RenewalPass, SharingLimits};
 use fencelock_core::{Backend, Clock, Drift, Event, Fault, Invalid, Key, Listener, Moment, Renew, Unknown};
 use futures_util::FutureExt;
 pub(crate) use key_cell::{Engine, KeyCell, LeaseState};
 use key_cell::{KeyActions, Keys};
 pub(crate) use key_task::{acquire, resume, time_until};
+use reaper::Reaper;
+pub(crate) use reaper::watch_exit;
 use std::ops::Deref;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -263,12 +266,11 @@ struct Timers {
 impl Timers {
     /// Called under the lock of the key, so that two calls cannot move one timer in the wrong order.
     fn apply(&self, cell: &Arc<KeyCell>, out: &KeyActions) {
-        let mut actions = out.iter().filter(|action| action.is_of_timers()).peekable();
-        if actions.peek().is_none() {
+        if !out.iter().any(Action::is_of_timers) {
             return;
         }
         let mut table = self.table();
-        let wakes = actions.fold(false, |wakes, action| wakes | table.apply(cell, action));
+        let wakes = out.iter().fold(false, |wakes, action| wakes | table.apply(cell, action));
         drop(table);
         if wakes {
             self.changed.notify_one();
@@ -354,7 +356,7 @@ impl Driver {
         cell.with(|engine, cx| {
             let lease = engine.lease_mut(hold).and_then(|lease| lease.as_ref());
             // A hold that was released meanwhile has no news.
-            let is_news = lease.is_some_and(|lease| lease.on_renewal(sent, &answer));
+            let is_news = lease.is_some_and(|lease| lease.news().on_renewal(sent, &answer));
             self.telemetry.renewed(cx.key, engine.rest(hold, cx.now), lag, &answer, is_news);
             let announced = answer.is_ok() && self.backend.announces_waiters(cx.key);
             engine.renewal_answered(hold, sent, answer, announced, cx);

@@ -2,17 +2,17 @@
 
 mod request;
 
-use super::context::spread;
-use super::{AcquireFailure, Config, FailureReason, PendingRelease, Rng};
+use super::env::spread;
+use super::releases::STRAGGLER;
+use super::{AcquireFailure, Config, FailureReason, KeyRequest, PendingRelease, Rng};
 use crate::{
     Claim, Expiry, HandOffBounds, HolderId, Intent, Key, Lease, Moment, Occupied, RetryPlan, TokenBlock, Unknown,
 };
+use std::num::NonZeroU32;
 use std::time::Duration;
 
-pub use request::{AcquireRequest, LeaseSharing, Retry};
+pub use request::{AcquireRequest, LAST_ANSWER, LeaseSharing, Retry};
 
-/// After this time a request that was in flight when its task gave up has arrived, or its connection is closed.
-pub const STRAGGLER: Duration = Duration::from_secs(1);
 /// The number of consecutive attempts that may lose their queue position before the next one is delayed.
 pub(crate) const HASTY_ATTEMPTS: u32 = 3;
 
@@ -94,20 +94,11 @@ impl PendingClaim {
 
 /// A claiming task: its current attempt, and the state that outlives a single attempt.
 #[derive(Debug, Clone, Hash)]
-#[allow(clippy::struct_excessive_bools, reason = "independent facts, each read by name")]
 pub(crate) struct Claiming {
     pub(crate) attempt: Option<PendingClaim>,
     /// The backend may have a hold or a queue position of this holder.
     pub(crate) left_behind: bool,
-    /// The previous value, before the request in flight.
-    left_before: bool,
-    /// A request was sent and is not answered yet.
-    pub(crate) in_flight: bool,
-    /// The next task may take over this attempt. `false` if it is being released or cannot be used.
-    pub(crate) transferable: bool,
     pub(crate) phase: Phase,
-    /// When it polls next, while it sleeps.
-    pub(crate) polls_at: Moment,
     started: Moment,
     pub(crate) deadline: Moment,
     attempts: u32,
@@ -118,7 +109,7 @@ pub(crate) struct Claiming {
     failures: u32,
     pub(crate) occupied: Option<Occupied>,
     /// The last reply was that servers are in quarantine.
-    quarantine: Option<Unknown>,
+    pub(crate) quarantine: Option<Unknown>,
 }
 
 /// What the task waits for.
@@ -126,10 +117,12 @@ pub(crate) struct Claiming {
 pub(crate) enum Phase {
     /// The time when it may begin an attempt.
     Delayed,
-    /// The reply to a claim.
-    Requesting,
     /// A notification, or the time of the next poll.
-    Sleeping,
+    Sleeping(Moment),
+    /// The reply to a claim that was sent at this time, and what was left behind before.
+    Requesting(Moment, bool),
+    /// The reply to an inspection, which is sent instead of a claim.
+    Inspecting,
     /// The reply to a release; this result follows.
     Leaving(Box<FailureReason>),
 }
@@ -139,13 +132,9 @@ impl Claiming {
         Self {
             attempt: None,
             left_behind: false,
-            left_before: false,
-            in_flight: false,
-            transferable: true,
             phase: Phase::Delayed,
-            polls_at: Moment::default(),
             started,
-            deadline: request.wait.map_or(Moment::NEVER, |wait| started + wait),
+            deadline: request.deadline(started),
             attempts: 0,
             out_of_queue: 0,
             last_answer,
@@ -155,22 +144,19 @@ impl Claiming {
         }
     }
 
-    pub(crate) const fn in_quarantine(&self) -> bool {
-        self.quarantine.is_some()
-    }
-
     /// Whether its task has no request in flight, so that it may get another lease now.
     pub(crate) const fn is_at_rest(&self) -> bool {
-        matches!(self.phase, Phase::Delayed | Phase::Sleeping)
+        matches!(self.phase, Phase::Delayed | Phase::Sleeping(_))
+    }
+
+    /// Whether it may claim again before its time: it sleeps, and a notification has come.
+    pub(crate) fn is_woken(&self) -> bool {
+        matches!(self.phase, Phase::Sleeping(_)) && self.is_notified()
     }
 
     /// Whether the claim may have been granted already.
     pub(crate) fn is_notified(&self) -> bool {
         self.attempt.as_ref().is_some_and(|attempt| attempt.notified)
-    }
-
-    pub(crate) fn holder(&self) -> Option<HolderId> {
-        self.attempt.as_ref().map(|attempt| attempt.claim.holder.id)
     }
 
     pub(crate) fn is_over(&self, request: &AcquireRequest, now: Moment) -> bool {
@@ -243,35 +229,39 @@ impl Claiming {
         pause.min(self.deadline.since(now))
     }
 
-    /// The claim to send now. `block` is the number of tokens to request, if the lease may be shared.
-    pub(crate) fn next_claim(&mut self, block: Option<std::num::NonZeroU32>) -> Option<Claim> {
+    /// The request to send now: the claim, which counts as sent from now on, or an inspection instead of it. `block` is the number of
+    /// tokens to request, if the lease may be shared.
+    pub(crate) fn next_request(
+        &mut self,
+        block: Option<NonZeroU32>,
+        inspects: bool,
+        now: Moment,
+    ) -> Option<KeyRequest> {
         let attempt = self.attempt.as_mut()?;
         self.attempts += 1;
         attempt.requests += 1;
-        if let Some(block) = block {
-            attempt.claim.queueing.block = block;
+        if inspects {
+            self.phase = Phase::Inspecting;
+            return Some(KeyRequest::Inspect);
         }
-        self.phase = Phase::Requesting;
-        Some(attempt.claim.clone())
+        attempt.claim.queueing.block = block.unwrap_or(attempt.claim.queueing.block);
+        self.phase = Phase::Requesting(now, std::mem::replace(&mut self.left_behind, true));
+        Some(KeyRequest::Claim(Box::new(attempt.claim.clone())))
     }
 
-    /// The claim may be sent from now on.
-    pub(crate) fn sent(&mut self) {
-        self.left_before = std::mem::replace(&mut self.left_behind, true);
-        self.in_flight = true;
-    }
-
-    /// Records what an unanswered claim may have left on the backend. `sent` is false if it never left this process.
-    pub(crate) fn unanswered(&mut self, cause: &Unknown, sent: bool, now: Moment) {
-        self.in_flight = false;
+    /// Records what an unanswered claim may have left on the backend, besides what was left `before`. `sent` is false if it never left
+    /// this process.
+    pub(crate) fn unanswered(&mut self, cause: &Unknown, sent: bool, before: bool, now: Moment) {
+        let Some(attempt) = &mut self.attempt else { return };
         if !sent || cause.changed_nothing() {
             // This claim had no effect; an earlier one of the same holder may have had one.
-            self.left_behind = self.left_before;
-        } else if cause.not_replicated().is_none()
-            && !cause.is_permanent()
-            && let Some(attempt) = &mut self.attempt
-        {
+            self.left_behind = before;
+        } else if cause.not_replicated().is_none() && !cause.is_permanent() {
             attempt.stray_until = now + STRAGGLER;
+        }
+        // The claim may have been executed. A poll finds out without adding a second queue position.
+        if self.left_behind && attempt.claim.queueing.intent == Intent::Enqueue {
+            attempt.claim.queueing.intent = Intent::Poll;
         }
     }
 
@@ -280,20 +270,21 @@ impl Claiming {
         let holder = crate::Holder { id: holder, owner: request.owner.clone() };
         let intent = if request.queues() { Intent::Enqueue } else { Intent::Try };
         let claim = Claim::new(key.clone(), holder, request.ttl, intent).with_mode(request.mode);
-        self.attempt = Some(PendingClaim::new(claim));
-        (self.left_behind, self.in_flight, self.transferable) = (false, false, true);
+        (self.attempt, self.left_behind) = (Some(PendingClaim::new(claim)), false);
     }
 
-    /// Takes over the attempt of another task that gave up.
-    pub(crate) fn resume(&mut self, pending: PendingClaim) {
-        self.attempt = Some(pending);
-        (self.left_behind, self.in_flight, self.transferable) = (true, false, true);
+    /// Takes over the attempt of another task that gave up, and sleeps until its next poll, unless that is due.
+    pub(crate) fn resume(&mut self, pending: PendingClaim, now: Moment) {
+        if !pending.notified && now < pending.polled_at {
+            self.phase = Phase::Sleeping(pending.polled_at.min(self.deadline));
+        }
+        (self.attempt, self.left_behind) = (Some(pending), true);
     }
 
     /// Ends the attempt. Returns what must be released.
     pub(crate) fn end_attempt(&mut self, now: Moment) -> Option<PendingRelease> {
         let mut attempt = self.attempt.take()?;
-        if std::mem::take(&mut self.in_flight) {
+        if let Phase::Requesting(..) = self.phase {
             // A reply that no task waits for counts as missing.
             attempt.stray_until = Moment::NEVER;
         }
@@ -301,20 +292,15 @@ impl Claiming {
         left.then(|| attempt.release(now))
     }
 
-    /// Sleeps until the next poll of a claim that it has taken over, unless the poll is due.
-    pub(crate) fn sleeps_on(&mut self, now: Moment) -> Option<Moment> {
-        let attempt = self.attempt.as_ref().filter(|attempt| !attempt.notified && now < attempt.polled_at)?;
-        (self.phase, self.polls_at) = (Phase::Sleeping, attempt.polled_at.min(self.deadline));
-        Some(self.polls_at)
+    /// Whether the next task may take over this attempt. One that is being released cannot be used.
+    pub(crate) const fn is_transferable(&self) -> bool {
+        self.left_behind && !matches!(self.phase, Phase::Leaving(_))
     }
 
     /// The attempt that the next task may take over.
     pub(crate) fn transfer(&mut self, now: Moment) -> Option<PendingClaim> {
-        if !self.transferable || !self.left_behind {
-            return None;
-        }
-        let mut attempt = self.attempt.take()?;
-        if std::mem::take(&mut self.in_flight) {
+        let mut attempt = if self.is_transferable() { self.attempt.take()? } else { return None };
+        if let Phase::Requesting(..) = self.phase {
             attempt.stray_until = now + STRAGGLER;
         }
         self.left_behind = false;
@@ -357,6 +343,7 @@ mod tests {
             retry: None,
             max_hold: None,
             lease_sharing: LeaseSharing::Allowed,
+            reports: false,
             place: None,
         };
         [1, 100].map(|attempts| {

@@ -2,6 +2,10 @@ use crate::{Mode, Moment, Owner, Ttl};
 use std::panic::Location;
 use std::time::Duration;
 
+/// When its wait ends, a task waits this long for a reply that is in flight, and inspects the key once more: a healthy server needs
+/// less.
+pub const LAST_ANSWER: Duration = Duration::from_millis(50);
+
 /// A number of tries at regular intervals, instead of waiting in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Retry {
@@ -38,6 +42,8 @@ pub struct AcquireRequest {
     pub max_hold: Option<Duration>,
     /// Whether its lease may be shared.
     pub lease_sharing: LeaseSharing,
+    /// Whether the caller wants to know from time to time who holds the key: [`crate::engine::ClaimReport`].
+    pub reports: bool,
     /// Where the program requests it, for a warning; `None` if a long wait for another task of this client is as intended.
     pub place: Option<&'static Location<'static>>,
 }
@@ -47,6 +53,18 @@ impl AcquireRequest {
     /// subscribes this client to releases.
     pub fn queues(&self) -> bool {
         self.retry.is_none() && self.wait != Some(Duration::ZERO)
+    }
+
+    /// When the wait of a task ends that arrived at this moment.
+    pub(crate) fn deadline(&self, arrived: Moment) -> Moment {
+        self.wait.map_or(Moment::NEVER, |wait| arrived + wait)
+    }
+
+    /// When the wait ends, a pending reply is only awaited for [`LAST_ANSWER`]. For a task that does not wait, or has no limit, the timeout
+    /// of the backend applies.
+    pub(crate) fn limit(&self, arrived: Moment, now: Moment) -> Moment {
+        let wait = self.wait.filter(|wait| !wait.is_zero());
+        wait.map_or(Moment::NEVER, |wait| (arrived + wait).max(now + LAST_ANSWER))
     }
 
     /// When its wait ends if the backend has not answered since this moment. `None` with a limit: then only the limit counts.

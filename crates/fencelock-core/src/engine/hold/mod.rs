@@ -1,24 +1,18 @@
 //! One lease of this client, and the tasks that use it.
 
 mod news;
+mod task_lease;
 mod tenure;
 
-use super::{Action, Context};
+use super::claim::AcquireRequest;
+use super::{Action, Env};
 use crate::{Drift, Due, FencingToken, HolderId, Key, LossReason, Mode, Moment, Owner, Renewal, RenewalPlan, Ttl};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use news::LeaseNews;
+pub(crate) use task_lease::{LeaseHistory, OtherWaiters, TaskLease};
 pub use tenure::{End, HoldId, Leaving, Status, Tenure};
-
-/// What to do for a hold whose timer has fired.
-#[derive(Debug, Clone)]
-pub enum Duty {
-    /// Nothing now. Its timer is set again if it has one.
-    Nothing,
-    /// Send this renewal.
-    Renew(Renewal),
-}
 
 /// How a timer fires: for [`super::KeyEngine::hold_due`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +39,8 @@ pub(crate) struct Hold<L> {
     /// All current tenures by number, if readers share the hold; `None` if one task has it at a time.
     #[allow(clippy::box_collection, reason = "most holds have none, and there may be very many holds")]
     readers: Option<Box<BTreeMap<u64, Tenure>>>,
+    /// How tasks share it, if they do.
+    pub(crate) task_lease: Option<TaskLease>,
     /// The driver's data.
     pub(crate) lease: L,
     plan: RenewalPlan,
@@ -78,26 +74,32 @@ fn half_of(plan: &RenewalPlan, now: Moment) -> Moment {
     now + plan.rest(now) / 2
 }
 
-/// The parameters of a new hold.
-#[derive(Debug)]
-pub(crate) struct HoldParameters {
-    pub(crate) holder: HolderId,
-    pub(crate) owner: Owner,
-    pub(crate) mode: Mode,
-    pub(crate) fence: FencingToken,
-    pub(crate) plan: RenewalPlan,
-    pub(crate) stray_until: Moment,
-}
-
 impl<L: Default> Hold<L> {
-    /// Creates a hold with its first tenure.
-    pub(crate) fn begin(id: HoldId, parameters: HoldParameters, now: Moment) -> Self {
-        let HoldParameters { holder, owner, mode, fence, plan, stray_until } = parameters;
-        let tenure = Tenure { number: 0, mode, fence, since: now, idle: false };
-        let (half, lease) = (half_of(&plan, now), L::default());
-        let (timer, renewing, expedited, hint) = (Moment::NEVER, false, None, Hint::None);
-        let readers = None;
-        Self { id, holder, owner, stray_until, tenure, readers, lease, plan, half, timer, renewing, expedited, hint }
+    /// Creates a hold with its first tenure, for this request.
+    pub(crate) fn begin(
+        id: HoldId,
+        holder: HolderId,
+        request: &AcquireRequest,
+        fence: FencingToken,
+        plan: RenewalPlan,
+        now: Moment,
+    ) -> Self {
+        Self {
+            id,
+            holder,
+            owner: request.owner.clone(),
+            stray_until: Moment::default(),
+            tenure: Tenure { number: 0, mode: request.mode, fence, since: now, idle: false },
+            readers: None,
+            task_lease: None,
+            lease: L::default(),
+            half: half_of(&plan, now),
+            plan,
+            timer: Moment::NEVER,
+            renewing: false,
+            expedited: None,
+            hint: Hint::None,
+        }
     }
 }
 
@@ -201,6 +203,16 @@ impl<L> Hold<L> {
         (one, all.filter(move |tenure| tenure.number != one.number))
     }
 
+    /// Whether tasks share it.
+    pub(crate) const fn is_shared(&self) -> bool {
+        self.task_lease.is_some()
+    }
+
+    /// The backend may not announce the next waiter.
+    pub(crate) fn unannounced(&mut self) {
+        self.task_lease.iter_mut().for_each(TaskLease::unannounced);
+    }
+
     /// Whether its holder has permits of a semaphore.
     pub(crate) const fn has_permits(&self) -> bool {
         matches!(self.tenure.mode, Mode::Permits { .. })
@@ -229,7 +241,7 @@ impl<L> Hold<L> {
 
     /// Sets the timer, unless it fires before the new time: then it is set again when it fires. So a lease that is
     /// passed between tasks has one timer, which is not moved for each of them.
-    pub(crate) fn set_timer<W>(&mut self, cx: &mut Context<'_, W, L>) {
+    pub(crate) fn set_timer<W>(&mut self, cx: &mut Env<'_, W, L>) {
         let Some(to) = self.next_timer(cx.now).filter(|to| *to < self.timer) else { return };
         let from = std::mem::replace(&mut self.timer, to);
         cx.act(Action::SetTimer { hold: self.id, from, to });
@@ -255,14 +267,14 @@ impl<L> Hold<L> {
         self.expedite(now, after);
     }
 
-    /// The timer has fired; or timers of other holds have, and this one would fire within `ahead`.
-    pub(crate) fn duty(&mut self, key: &Key, drift: Drift, now: Moment, ahead: Duration) -> Duty {
+    /// The timer has fired; or timers of other holds have, and this one would fire within `ahead`. Returns the renewal to send now.
+    pub(crate) fn renewal(&mut self, key: &Key, drift: Drift, now: Moment, ahead: Duration) -> Option<Renewal> {
         if self.renewing || !matches!(self.plan.due_with_others(now, ahead), Due::Renew) {
-            return Duty::Nothing;
+            return None;
         }
         self.renewing = true;
         self.hint = if self.hint == Hint::Pending { Hint::Answered } else { Hint::None };
-        Duty::Renew(Renewal::new(key.clone(), self.holder, self.ttl()).with_assumed(self.plan.assumed(drift, now)))
+        Some(Renewal::new(key.clone(), self.holder, self.ttl()).with_assumed(self.plan.assumed(drift, now)))
     }
 
     /// A renewal that was sent at `sent` was confirmed. `Err` if the lease has expired meanwhile.

@@ -25,13 +25,6 @@ pub struct Tenure {
     pub idle: bool,
 }
 
-impl Tenure {
-    /// Compares the order of beginning within one hold.
-    pub fn cmp_number(&self, other: Self) -> std::cmp::Ordering {
-        self.number.cmp(&other.number)
-    }
-}
-
 /// How a hold ended for this process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum End {

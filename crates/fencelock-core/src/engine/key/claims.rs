@@ -4,34 +4,34 @@ use super::KeyEngine;
 use super::waiters::{Waiter, WaiterId, WaiterState};
 use crate::engine::claim::{AcquireRequest, Claiming, HASTY_ATTEMPTS, HandOff, PendingClaim, Phase, Spare};
 use crate::engine::hold::{HoldId, Tenure};
-use crate::engine::sharing::OtherWaiters;
 use crate::engine::{
-    AcquireFailure, Action, ClaimReport, Config, Context, FailureReason, Grant, PendingRelease, Source, TaskStep,
+    AcquireFailure, Action, ClaimReport, Config, Env, FailureReason, Grant, KeyRequest, PendingRelease, Source, Step,
 };
 use crate::{
-    Acquire, ClaimReply, Expiry, Fault, Foreign, HolderId, Holding, Intent, Lease, Mode, Moment, Occupant, Occupied,
-    Release, Sent, TokenBlock, Unknown,
+    Acquire, ClaimReply, Fault, HolderId, Holding, Lease, Mode, Moment, Occupied, Release, Sent, TokenBlock, Unknown,
 };
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 /// How long a claim is kept for the next task. Tasks that acquire in a loop return sooner.
 const SPARE: Duration = Duration::from_millis(5);
+/// A request of a wait without a limit has this time, although the TTL is shorter: a healthy server needs less, also to connect.
+const SHORTEST_REQUEST: Duration = Duration::from_secs(1);
 
-/// Claims of one task.
+/// Claims of one task. Without a step, the task waits for a lease of this client.
 impl<W: Default, L: Default> KeyEngine<W, L> {
-    /// The reply to a claim that the backend was given at `called`; connecting does not count as part of the lease.
-    pub(crate) fn claim_answered(
+    /// The reply to a claim that the backend was given at `called`; connecting does not count as part of the lease. `before`: what the
+    /// holder may have left behind before that claim.
+    pub(super) fn claim_answered(
         &mut self,
         id: WaiterId,
-        called: Moment,
+        (called, before): (Moment, bool),
         reply: ClaimReply,
-        cx: &mut Context<'_, W, L>,
-    ) -> TaskStep {
-        let Some(claiming) = self.claiming(id) else { return TaskStep::Wait };
+        cx: &mut Env<'_, W, L>,
+    ) -> Option<Step> {
         let was_sent = reply.sent != Sent::Never;
         let sent = reply.sent_at(called).unwrap_or(called);
-        claiming.in_flight = false;
+        let claiming = self.claiming(id)?;
         let cause = match reply.answer {
             Ok(Acquire::Granted { tokens }) => return self.granted(id, sent, tokens, cx),
             Ok(Acquire::Gone) => {
@@ -58,17 +58,9 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             }
             Err(cause) => cause,
         };
-        claiming.unanswered(&cause, was_sent, cx.now);
+        claiming.unanswered(&cause, was_sent, before, cx.now);
         if cause.not_replicated().is_some() || cause.is_permanent() {
             return self.leave_then(id, FailureReason::Unconfirmed(cause), cx);
-        }
-        // The claim may have been executed. A poll finds out without adding a second queue position.
-        let left_behind = claiming.left_behind;
-        if let Some(attempt) =
-            claiming.attempt.as_mut().filter(|attempt| attempt.claim.queueing.intent == Intent::Enqueue)
-            && left_behind
-        {
-            attempt.claim.queueing.intent = Intent::Poll;
         }
         match self.on_trouble(id, cause, cx) {
             Ok(()) => self.claim_later(id, cx),
@@ -76,17 +68,17 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
     }
 
-    /// The reply to [`TaskStep::Inspect`].
-    pub(crate) fn inspected(
+    /// The reply to an inspection, which was sent instead of a claim.
+    pub(super) fn inspected(
         &mut self,
         id: WaiterId,
         answer: Result<Option<Holding>, Unknown>,
-        cx: &mut Context<'_, W, L>,
-    ) -> TaskStep {
+        cx: &mut Env<'_, W, L>,
+    ) -> Option<Step> {
         match answer {
             Ok(seen) => {
-                let first = self.first_in_queue().unwrap_or_else(unknown_occupant);
-                self.on_busy(id, None, seen.map_or(first, Occupied::from), cx);
+                let occupied = seen.map_or_else(|| self.first_in_queue(), Occupied::from);
+                self.on_busy(id, None, occupied, cx);
             }
             Err(cause) => {
                 if let Err(reason) = self.on_trouble(id, cause, cx) {
@@ -97,105 +89,89 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         self.claim_later(id, cx)
     }
 
-    /// The reply to [`TaskStep::Leave`].
-    pub(crate) fn left(
+    /// The reply to the release of everything that the attempt may have.
+    pub(super) fn left(
         &mut self,
         id: WaiterId,
+        reason: FailureReason,
         answer: Result<Release, Unknown>,
-        cx: &mut Context<'_, W, L>,
-    ) -> TaskStep {
-        let Some(claiming) = self.claiming(id) else { return TaskStep::Wait };
+        cx: &mut Env<'_, W, L>,
+    ) -> Option<Step> {
         // A server that does not allow it now will not do so later.
-        claiming.left_behind = answer.is_err_and(|cause| !cause.is_permanent());
-        match std::mem::replace(&mut claiming.phase, Phase::Requesting) {
-            Phase::Leaving(reason) => self.fail(id, *reason, cx),
-            _ => TaskStep::Wait,
-        }
+        self.claiming(id)?.left_behind = answer.is_err_and(|cause| !cause.is_permanent());
+        self.end_attempt(id, cx);
+        self.fail(id, reason, cx)
     }
 
     pub(super) fn claiming(&mut self, id: WaiterId) -> Option<&mut Claiming> {
         match &mut self.waiters.get_mut(id)?.state {
             WaiterState::Claiming(claiming) => Some(claiming),
-            WaiterState::Queued | WaiterState::Called(_) => None,
+            _ => None,
         }
     }
 
-    /// When the wait of a task that claims ends if the backend goes on not to answer.
-    pub(crate) fn gives_up_at(&self, id: WaiterId) -> Option<Moment> {
-        let Waiter { request, state: WaiterState::Claiming(claiming), .. } = self.waiters.get(id)? else { return None };
-        request.gives_up_at(claiming.last_answer)
-    }
-
-    pub(super) fn begin_claiming(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> TaskStep {
+    pub(super) fn begin_claiming(&mut self, id: WaiterId, cx: &mut Env<'_, W, L>) -> Option<Step> {
         let in_queue = self.waiters.is_in_queue(id);
         let (silent_since, yield_until) = (self.silent_since, self.leases.yield_until);
-        let Some(waiter) = self.waiters.get_mut(id) else { return TaskStep::Wait };
+        let waiter = self.waiters.get_mut(id)?;
         let is_silent = in_queue && silent_since != Moment::NEVER;
         let last_answer = if is_silent { silent_since.max(waiter.arrived) } else { cx.now };
         let mut claiming = Claiming::new(&waiter.request, waiter.arrived, last_answer);
         if let WaiterState::Called(Some(pending)) = std::mem::replace(&mut waiter.state, WaiterState::Queued) {
-            claiming.resume(*pending);
+            claiming.resume(*pending, cx.now);
         }
-        let (yields, until) = (in_queue && !claiming.is_notified(), yield_until.min(claiming.deadline));
-        if let Some(until) = claiming.sleeps_on(cx.now) {
-            waiter.state = WaiterState::Claiming(Box::new(claiming));
-            return TaskStep::Sleep { until, wakes: true };
-        }
+        let until = match claiming.phase {
+            Phase::Sleeping(until) => until,
+            _ if in_queue && !claiming.is_notified() => yield_until.min(claiming.deadline),
+            _ => cx.now,
+        };
         waiter.state = WaiterState::Claiming(Box::new(claiming));
-        if yields && cx.now < until {
-            return TaskStep::Sleep { until, wakes: false };
-        }
-        self.attempt(id, cx)
+        if cx.now < until { Some(Step::Rest(until)) } else { self.attempt(id, cx) }
     }
 
-    pub(super) fn attempt(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> TaskStep {
-        let Some(claiming) = self.claiming(id) else { return TaskStep::Wait };
-        if claiming.attempt.is_some() {
-            // It takes over the claim of a task that gave up; the key may have been handed to it meanwhile.
-            return self.hand_off(id, cx).unwrap_or_else(|| self.claim_now(id, cx));
-        }
-        let holder = match cx.rng.holder_id() {
-            Ok(holder) => holder,
-            Err(invalid) => return self.fail(id, FailureReason::Invalid(invalid), cx),
-        };
-        if let Some(Waiter { request, state: WaiterState::Claiming(claiming), .. }) = self.waiters.get_mut(id) {
+    pub(super) fn attempt(&mut self, id: WaiterId, cx: &mut Env<'_, W, L>) -> Option<Step> {
+        if self.claiming(id)?.attempt.is_none() {
+            let holder = match cx.rng.holder_id() {
+                Ok(holder) => holder,
+                Err(invalid) => return self.fail(id, FailureReason::Invalid(invalid), cx),
+            };
+            let (request, claiming) = self.waiters.claiming(id)?;
             claiming.begin(cx.key, request, holder);
             cx.act(Action::ClaimBegan(request.mode));
         }
         self.claim_now(id, cx)
     }
 
-    fn next_attempt(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> TaskStep {
-        let Some(claiming) = self.claiming(id) else { return TaskStep::Wait };
-        claiming.phase = Phase::Delayed;
-        if claiming.out_of_queue > HASTY_ATTEMPTS {
-            return TaskStep::Sleep { until: cx.now + Duration::from_millis(10), wakes: false };
+    fn next_attempt(&mut self, id: WaiterId, cx: &mut Env<'_, W, L>) -> Option<Step> {
+        if self.claiming(id)?.out_of_queue > HASTY_ATTEMPTS {
+            return Some(Step::Rest(cx.now + Duration::from_millis(10)));
         }
         self.attempt(id, cx)
     }
 
-    fn claim_now(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> TaskStep {
+    /// Claims, unless the key was handed to the attempt meanwhile: a trusted message starts the hold at once, and the first renewal makes
+    /// it a full lease.
+    fn claim_now(&mut self, id: WaiterId, cx: &mut Env<'_, W, L>) -> Option<Step> {
+        if let Some((tokens, lease)) = self.claiming(id)?.attempt.as_mut()?.accept_hand_off(cx.config, cx.now)
+            && !is_too_late(lease, cx)
+        {
+            return self.grant(id, tokens, lease, Source::HandedOff, cx);
+        }
         let block = self.waiters.is_in_queue(id).then(|| NonZeroU32::new(self.block)).flatten();
-        let Some(Waiter { request, state: WaiterState::Claiming(claiming), .. }) = self.waiters.get_mut(id) else {
-            return TaskStep::Wait;
-        };
-        let Some(claim) = claiming.next_claim(block) else { return TaskStep::Wait };
+        let Waiter { request, arrived, .. } = self.waiters.get(id)?;
         // A task outside the queue does not overtake queued tasks, even if only this client knows them.
         let last = !request.queues() && cx.config.sharing.is_some();
-        if last && self.waiters.is_known_to_wait(claim.mode) {
-            return TaskStep::Inspect;
-        }
-        if let Some(claiming) = self.claiming(id) {
-            claiming.sent();
-        }
-        TaskStep::Claim(Box::new(claim))
+        let inspects = last && self.waiters.is_known_to_wait(request.mode);
+        let limit = request.limit(*arrived, cx.now);
+        let (request, claiming) = self.waiters.claiming(id)?;
+        let gives_up = request.gives_up_at(claiming.last_answer).map(|end| end.max(cx.now + SHORTEST_REQUEST));
+        let limit = if inspects { Moment::NEVER } else { gives_up.unwrap_or(limit) };
+        Some(Step::Send(claiming.next_request(block, inspects, cx.now)?, limit))
     }
 
     /// Sleeps before the next claim, unless the wait is over.
-    fn claim_later(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> TaskStep {
-        let Some(Waiter { request, state: WaiterState::Claiming(claiming), .. }) = self.waiters.get_mut(id) else {
-            return TaskStep::Wait;
-        };
+    fn claim_later(&mut self, id: WaiterId, cx: &mut Env<'_, W, L>) -> Option<Step> {
+        let (request, claiming) = self.waiters.claiming(id)?;
         if claiming.is_over(request, cx.now) {
             let busy = FailureReason::Busy(claiming.occupied.clone());
             if self.has_successor(id, cx.config) {
@@ -204,73 +180,52 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             return self.leave_then(id, busy, cx);
         }
         let until = cx.now + claiming.pause(request, cx.config, cx.now, cx.rng);
-        (claiming.phase, claiming.polls_at) = (Phase::Sleeping, until);
-        TaskStep::Sleep { until, wakes: request.retry.is_none() }
+        claiming.phase = Phase::Sleeping(until);
+        Some(Step::Rest(until))
     }
 
-    pub(super) fn wake_up(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> TaskStep {
+    pub(super) fn wake_up(&mut self, id: WaiterId, cx: &mut Env<'_, W, L>) -> Option<Step> {
+        self.claiming(id)?.phase = Phase::Delayed;
         if cx.config.capabilities.fresh_holders {
             // A rollback of this claim may still be in flight; it must not release the next claim of the same holder.
             self.end_attempt(id, cx);
             return self.next_attempt(id, cx);
         }
-        self.hand_off(id, cx).unwrap_or_else(|| self.claim_now(id, cx))
+        self.claim_now(id, cx)
     }
 
-    /// Starts the hold immediately on a trusted hand-off message. The first renewal makes it a full lease.
-    fn hand_off(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<TaskStep> {
-        let (config, now) = (cx.config, cx.now);
-        let (tokens, lease) = self.claiming(id)?.attempt.as_mut()?.accept_hand_off(config, now)?;
-        self.grant(id, tokens, lease, Source::HandedOff, cx)
-    }
-
-    fn granted(&mut self, id: WaiterId, sent: Moment, tokens: TokenBlock, cx: &mut Context<'_, W, L>) -> TaskStep {
-        let Some(attempt) = self.claiming(id).and_then(|claiming| claiming.attempt.as_mut()) else {
-            return TaskStep::Wait;
-        };
+    fn granted(&mut self, id: WaiterId, sent: Moment, tokens: TokenBlock, cx: &mut Env<'_, W, L>) -> Option<Step> {
+        let attempt = self.claiming(id)?.attempt.as_mut()?;
         let tokens = attempt.complete_block(tokens);
         let lease = cx.config.lease(sent, attempt.claim.ttl);
-        if let Some(step) = self.grant(id, tokens, lease, Source::Claimed, cx) {
-            return step;
+        if !is_too_late(lease, cx) {
+            return self.grant(id, tokens, lease, Source::Claimed, cx);
         }
-        let cause = Unknown::new(
-            cx.config.backend.clone(),
-            Fault::Timeout,
-            "the lock was granted, but the lease had expired when the reply arrived",
-        );
-        if let Some(claiming) = self.claiming(id) {
-            claiming.transferable = false;
-        }
-        match self.on_trouble(id, cause, cx) {
-            Ok(()) => {
-                self.end_attempt(id, cx);
-                self.next_attempt(id, cx)
-            }
+        let why = "the lock was granted, but the lease had expired when the reply arrived";
+        let cause = Unknown::new(cx.config.backend.clone(), Fault::Timeout, why);
+        let trouble = self.on_trouble(id, cause, cx);
+        self.end_attempt(id, cx);
+        match trouble {
+            Ok(()) => self.next_attempt(id, cx),
             Err(reason) => self.fail(id, reason, cx),
         }
     }
 
-    /// `None` if the lease has already expired.
+    /// Begins the hold of a lease that has not expired.
     fn grant(
         &mut self,
         id: WaiterId,
         tokens: TokenBlock,
         lease: Lease,
         source: Source,
-        cx: &mut Context<'_, W, L>,
-    ) -> Option<TaskStep> {
-        if lease.lapsed(cx.now) {
-            cx.act(Action::GrantedTooLate);
-            return None;
-        }
+        cx: &mut Env<'_, W, L>,
+    ) -> Option<Step> {
         let in_queue = self.waiters.is_in_queue(id);
         if in_queue && self.waiters.get(id)?.request.has_permits() {
             return self.grant_permits(id, tokens, lease, source, cx);
         }
-        let Waiter { request, state: WaiterState::Claiming(claiming), .. } = self.waiters.remove(id)? else {
-            return None;
-        };
-        let PendingClaim { claim, stray_until, .. } = claiming.attempt?;
+        let PendingClaim { claim, stray_until, .. } = self.claiming(id)?.attempt.take()?;
+        let Waiter { request, .. } = self.waiters.remove(id)?;
         cx.act(Action::ClaimEnded(claim.mode));
         let (hold, tenure) = self.leases.begin(claim.holder.id, &request, tokens, lease, stray_until, cx);
         if in_queue && let Some(limits) = &cx.config.sharing {
@@ -278,11 +233,11 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             self.leases.share(hold, tokens, limits, cx);
             self.admit(cx);
         }
-        self.settle(None, cx);
-        Some(TaskStep::Granted(Grant { hold, tenure, source }))
+        self.call_next(None, cx);
+        Some(Step::Granted(Grant { hold, tenure, source }))
     }
 
-    fn on_busy(&mut self, id: WaiterId, ahead: Option<u32>, occupied: Occupied, cx: &mut Context<'_, W, L>) {
+    fn on_busy(&mut self, id: WaiterId, ahead: Option<u32>, occupied: Occupied, cx: &mut Env<'_, W, L>) {
         let in_queue = self.waiters.is_in_queue(id);
         let Some(claiming) = self.claiming(id) else { return };
         let again = claiming.on_busy(occupied.clone(), cx.now);
@@ -293,17 +248,15 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         cx.act(Action::Report(Box::new(ClaimReport::Busy { ahead, occupied, again })));
     }
 
-    fn on_trouble(&mut self, id: WaiterId, cause: Unknown, cx: &mut Context<'_, W, L>) -> Result<(), FailureReason> {
+    fn on_trouble(&mut self, id: WaiterId, cause: Unknown, cx: &mut Env<'_, W, L>) -> Result<(), FailureReason> {
         let in_queue = self.waiters.is_in_queue(id);
-        let Some(Waiter { request, state: WaiterState::Claiming(claiming), .. }) = self.waiters.get_mut(id) else {
-            return Ok(());
-        };
+        let Some((request, claiming)) = self.waiters.claiming(id) else { return Ok(()) };
         let known = self.last_busy.as_ref().filter(|_| in_queue).map(|known| &known.1);
         let failure = claiming.failure(FailureReason::Unreachable(cause.clone()), cx.now);
         let outcome = claiming.on_trouble(request, cause, known, cx.now);
         if in_queue {
             let earlier = self.silent_since.min(claiming.last_answer);
-            self.silent_since = if claiming.in_quarantine() { Moment::NEVER } else { earlier };
+            self.silent_since = if claiming.quarantine.is_some() { Moment::NEVER } else { earlier };
             let (since, now) = (self.silent_since.min(cx.now), cx.now);
             if now.since(since) >= request.ttl.get() {
                 self.last_busy = None;
@@ -316,21 +269,20 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// Releases everything that the attempt may have, waits for the reply, and returns this result to the task.
-    fn leave_then(&mut self, id: WaiterId, reason: FailureReason, cx: &mut Context<'_, W, L>) -> TaskStep {
-        let Some(claiming) = self.claiming(id) else { return TaskStep::Wait };
-        claiming.transferable = false;
-        match claiming.holder().filter(|_| claiming.left_behind) {
-            Some(holder) => {
-                claiming.phase = Phase::Leaving(Box::new(reason));
-                TaskStep::Leave(holder)
-            }
-            None => self.fail(id, reason, cx),
-        }
+    fn leave_then(&mut self, id: WaiterId, reason: FailureReason, cx: &mut Env<'_, W, L>) -> Option<Step> {
+        let Waiter { request, arrived, .. } = self.waiters.get(id)?;
+        let limit = request.limit(*arrived, cx.now);
+        let claiming = self.claiming(id)?;
+        let Some(attempt) = claiming.attempt.as_ref().filter(|_| claiming.left_behind) else {
+            return self.fail(id, reason, cx);
+        };
+        let holder = attempt.claim.holder.id;
+        claiming.phase = Phase::Leaving(Box::new(reason));
+        Some(Step::Send(KeyRequest::Release(holder), limit))
     }
 
-    fn fail(&mut self, id: WaiterId, reason: FailureReason, cx: &mut Context<'_, W, L>) -> TaskStep {
-        let Some(claiming) = self.claiming(id) else { return TaskStep::Wait };
-        let failure = Box::new(claiming.failure(reason, cx.now));
+    fn fail(&mut self, id: WaiterId, reason: FailureReason, cx: &mut Env<'_, W, L>) -> Option<Step> {
+        let failure = Box::new(self.claiming(id)?.failure(reason, cx.now));
         if self.waiters.is_in_queue(id) {
             self.last_busy.take_if(|_| !matches!(failure.reason, FailureReason::Busy(_)));
             let is_permanent = match &failure.reason {
@@ -342,9 +294,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
                 self.fail_others(id, &failure, |_| true, cx);
             }
         }
-        let pending = self.remove(id, cx);
-        self.settle(pending, cx);
-        TaskStep::Failed(failure)
+        self.take_out(id, cx);
+        Some(Step::Failed(failure))
     }
 
     /// This failure of a task that claims is also that of these queued tasks.
@@ -353,38 +304,40 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         claiming: WaiterId,
         failure: &AcquireFailure,
         gives_up: impl Fn(&Waiter<W>) -> bool,
-        cx: &mut Context<'_, W, L>,
+        cx: &mut Env<'_, W, L>,
     ) {
         let others =
             self.waiters.queue().filter(|(id, waiter)| *id != claiming && waiter.is_queued() && gives_up(waiter));
         let others: Vec<_> = others.map(|(id, waiter)| (id, cx.now.since(waiter.arrived))).collect();
         for (id, waited) in others {
             let failure = AcquireFailure { waited, ..failure.clone() };
-            if let Some((task, _)) = self.waiters.serve(id, TaskStep::Failed(Box::new(failure))) {
-                cx.act(Action::Wake(task));
-            }
+            self.serve(id, Err(Box::new(failure)), cx);
         }
     }
 
-    /// Removes a task. Returns the attempt that the next task may take over; everything else is released.
-    pub(super) fn remove(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<Box<PendingClaim>> {
+    /// Removes a task. The next one may take over its attempt; everything else that it has is passed on or released.
+    pub(super) fn take_out(&mut self, id: WaiterId, cx: &mut Env<'_, W, L>) -> Option<Waiter<W>> {
         let successor = self.has_successor(id, cx.config);
-        let removed = self.waiters.remove(id)?.state;
+        let mut waiter = self.waiters.remove(id)?;
         self.last_busy.take_if(|_| self.waiters.queue_is_empty());
-        match removed {
-            WaiterState::Queued => None,
-            WaiterState::Called(pending) => pending,
+        let (mut pending, mut granted) = (None, None);
+        match std::mem::replace(&mut waiter.state, WaiterState::TurnLost) {
+            WaiterState::Called(claim) => pending = claim,
             WaiterState::Claiming(mut claiming) => {
-                if successor && let Some(pending) = claiming.transfer(cx.now) {
-                    return Some(Box::new(pending));
-                }
+                pending = if successor { claiming.transfer(cx.now).map(Box::new) } else { None };
                 end_attempt(&mut claiming, cx);
-                None
             }
+            WaiterState::Served(result) => granted = result.ok(),
+            WaiterState::Queued | WaiterState::LastLook | WaiterState::TurnLost => {}
         }
+        self.call_next(pending, cx);
+        if let Some(Grant { hold, tenure, .. }) = granted {
+            self.release(hold, tenure, true, cx);
+        }
+        Some(waiter)
     }
 
-    fn end_attempt(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) {
+    fn end_attempt(&mut self, id: WaiterId, cx: &mut Env<'_, W, L>) {
         if let Some(claiming) = self.claiming(id) {
             end_attempt(claiming, cx);
         }
@@ -396,7 +349,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let Some(Waiter { request, state: WaiterState::Claiming(claiming), .. }) = self.waiters.get(id) else {
             return false;
         };
-        if !claiming.transferable || !claiming.left_behind || !self.waiters.is_in_queue(id) {
+        if !claiming.is_transferable() || !self.waiters.is_in_queue(id) {
             return false;
         }
         if first.request.has_permits() {
@@ -407,18 +360,23 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 }
 
+/// Whether a lease has expired before its hold begins.
+fn is_too_late<W, L>(lease: Lease, cx: &mut Env<'_, W, L>) -> bool {
+    let is_late = lease.lapsed(cx.now);
+    if is_late {
+        cx.act(Action::GrantedTooLate);
+    }
+    is_late
+}
+
 /// Ends the attempt, if there is one, and releases everything that it may have.
-pub(super) fn end_attempt<W, L>(claiming: &mut Claiming, cx: &mut Context<'_, W, L>) {
+pub(super) fn end_attempt<W, L>(claiming: &mut Claiming, cx: &mut Env<'_, W, L>) {
     if let Some(pending) = &claiming.attempt {
         cx.act(Action::ClaimEnded(pending.claim.mode));
     }
     if let Some(release) = claiming.end_attempt(cx.now) {
         cx.act(Action::Release(Box::new(release)));
     }
-}
-
-fn unknown_occupant() -> Occupied {
-    Occupied::new(Occupant::Foreign(Foreign::other("no answer yet")), Expiry::Never)
 }
 
 /// Tasks of one client that request the same permits pass leases from task to task.
@@ -445,7 +403,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// Passes this lease after `from` to the first queued task without a request in flight.
-    pub(super) fn hand_over_permits(&mut self, id: HoldId, from: Tenure, cx: &mut Context<'_, W, L>) -> bool {
+    pub(super) fn hand_over_permits(&mut self, id: HoldId, from: Tenure, cx: &mut Env<'_, W, L>) -> bool {
         let Some((next, waiter)) = self.waiters.first_at_rest() else { return false };
         let Some(grant) = self.leases.hand_over(id, from, &waiter.request, cx) else { return false };
         self.grow_block(id);
@@ -460,8 +418,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         tokens: TokenBlock,
         lease: Lease,
         source: Source,
-        cx: &mut Context<'_, W, L>,
-    ) -> Option<TaskStep> {
+        cx: &mut Env<'_, W, L>,
+    ) -> Option<Step> {
         let PendingClaim { claim, stray_until, .. } = self.claiming(id)?.attempt.take()?;
         cx.act(Action::ClaimEnded(claim.mode));
         self.waiters.requeue(id);
@@ -475,21 +433,19 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let grant = Grant { hold, tenure, source };
         if next == id {
             self.waiters.remove(id);
-            self.settle(None, cx);
-            return Some(TaskStep::Granted(grant));
+            self.call_next(None, cx);
+            return Some(Step::Granted(grant));
         }
         self.serve_permits(next, grant, cx);
-        Some(TaskStep::Wait)
+        None
     }
 
     /// Gives a lease to a queued task. If the task has sent a claim, another task takes it over.
-    fn serve_permits(&mut self, id: WaiterId, grant: Grant, cx: &mut Context<'_, W, L>) {
-        let Some((task, state)) = self.waiters.serve(id, TaskStep::Granted(grant)) else { return };
-        cx.act(Action::Wake(task));
-        let mut pending = match state {
-            WaiterState::Queued => None,
-            WaiterState::Called(pending) => pending,
-            WaiterState::Claiming(claiming) => detach_claim(*claiming, cx),
+    fn serve_permits(&mut self, id: WaiterId, grant: Grant, cx: &mut Env<'_, W, L>) {
+        let mut pending = match self.serve(id, Ok(grant), cx) {
+            Some(WaiterState::Called(pending)) => pending,
+            Some(WaiterState::Claiming(claiming)) => detach_claim(*claiming, cx),
+            _ => None,
         };
         self.call_for_permits(&mut pending, cx);
         let spare = pending.take_if(|claim| claim.answered.is_some() && !claim.notified && cx.now < claim.polled_at);
@@ -497,19 +453,12 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             let until = claim.polled_at.min(cx.now + SPARE);
             self.spares.push(Spare { claim, until });
         }
-        self.settle(pending, cx);
-    }
-
-    /// Messages may have been lost: a task that takes over one of these claims polls at once.
-    pub(super) fn poll_spares(&mut self) {
-        for spare in &mut self.spares {
-            spare.claim.polled_at = Moment::default();
-        }
+        self.call_next(pending, cx);
     }
 
     /// Releases the claims that no task has taken over in time, or all if the client holds no permits.
-    pub(super) fn release_spares(&mut self, cx: &mut Context<'_, W, L>) {
-        let (now, none_left) = (cx.now, self.leases.permits.is_empty());
+    pub(super) fn release_spares(&mut self, cx: &mut Env<'_, W, L>) {
+        let (now, none_left) = (cx.now, !self.leases.has_shared_permits());
         for Spare { claim, .. } in self.spares.extract_if(.., |spare| none_left || spare.until <= now) {
             cx.act(Action::ClaimEnded(claim.claim.mode));
             cx.act(Action::Release(Box::new(claim.release(cx.now))));
@@ -521,13 +470,14 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// The backend has granted a claim without a task. Returns whether there was one of this holder.
-    pub(super) fn spare_granted(&mut self, holder: HolderId, hand_off: HandOff, cx: &mut Context<'_, W, L>) -> bool {
+    pub(super) fn spare_granted(&mut self, holder: HolderId, hand_off: HandOff, cx: &mut Env<'_, W, L>) -> bool {
         let Some(index) = self.spares.iter().position(|spare| spare.claim.claim.holder.id == holder) else {
             return false;
         };
         let Spare { mut claim, .. } = self.spares.remove(index);
         (claim.hand_off, claim.notified) = (Some(hand_off), true);
-        if let Some(id) = self.waiters.last_queued().filter(|_| self.has_queue_of(claim.claim.mode)) {
+        let is_alike = self.waiters.front().is_some_and(|(_, first)| first.request.mode == claim.claim.mode);
+        if let Some(id) = self.waiters.last_queued().filter(|_| is_alike) {
             self.call(id, Some(claim), cx);
         } else {
             cx.act(Action::ClaimEnded(claim.claim.mode));
@@ -536,13 +486,9 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         true
     }
 
-    fn has_queue_of(&self, mode: Mode) -> bool {
-        self.waiters.front().is_some_and(|(_, first)| first.request.mode == mode)
-    }
-
     /// While more permits may be available, queued tasks send claims, starting from the back of the queue, because
     /// those tasks have the longest wait ahead.
-    pub(super) fn call_for_permits(&mut self, pending: &mut Option<Box<PendingClaim>>, cx: &mut Context<'_, W, L>) {
+    pub(super) fn call_for_permits(&mut self, pending: &mut Option<Box<PendingClaim>>, cx: &mut Env<'_, W, L>) {
         let Some((_, first)) = self.waiters.front() else { return };
         let Mode::Permits { weight, limit } = first.request.mode else { return };
         let most = (limit / weight.max(1)) as usize;
@@ -554,20 +500,11 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             self.call(id, claim, cx);
         }
     }
-
-    /// The backend reports the number of waiters. The claims of this client are subtracted.
-    pub(super) fn on_permit_waiters(&mut self, waiters: u32, announced: bool, cx: &mut Context<'_, W, L>) {
-        let spares = u32::try_from(self.spares.len()).unwrap_or(u32::MAX);
-        let claims = self.waiters.waiting_at_backend().saturating_add(spares);
-        let others = waiters.saturating_sub(claims);
-        self.leases.on_permit_waiters(OtherWaiters { others, announced }, claims, cx);
-        self.settle(None, cx);
-    }
 }
 
 /// Takes the claim of a task that has got a lease, for another task. A claim that cannot be transferred is released.
-fn detach_claim<W, L>(mut claiming: Claiming, cx: &mut Context<'_, W, L>) -> Option<Box<PendingClaim>> {
-    let polled_at = claiming.polls_at;
+fn detach_claim<W, L>(mut claiming: Claiming, cx: &mut Env<'_, W, L>) -> Option<Box<PendingClaim>> {
+    let polled_at = if let Phase::Sleeping(until) = claiming.phase { until } else { Moment::default() };
     let pending = if cx.config.capabilities.queues { claiming.transfer(cx.now) } else { None };
     end_attempt(&mut claiming, cx);
     pending.map(|pending| Box::new(PendingClaim { polled_at, ..pending }))

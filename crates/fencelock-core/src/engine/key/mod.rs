@@ -1,23 +1,24 @@
 //! One key: the tasks that acquire it, and what the backend and the holders say.
 
 mod claims;
-mod turns;
+mod holds;
 mod waiters;
 
-use super::claim::{AcquireRequest, HandOff, PendingClaim, Phase, Spare};
-use super::hold::{Duty, End, Firing, HoldId, Leaving, Status, Tenure};
-use super::sharing::{IdleLease, Leases, OtherWaiters, Renewed};
-use super::{Action, Config, Context, Grant, Source, TaskStep};
+use super::claim::{AcquireRequest, HandOff, LAST_ANSWER, PendingClaim, Phase, Spare};
+use super::hold::{End, HoldId, Tenure};
+use super::sharing::{IdleLease, Leases};
+use super::{AcquireFailure, Action, ClaimReport, Config, Env, FailureReason, Grant, KeyRequest, Step};
 use crate::{
-    Downgrade, Expiry, Holder, HolderId, Lease, LossReason, Mode, Moment, Occupant, Occupied, Renew, Renewal,
+    ClaimReply, Expiry, Foreign, FromReply, Holder, HolderId, Holding, Mode, Moment, Occupant, Occupied, Reply,
     TokenBlock, Unknown,
 };
+use std::panic::Location;
 use std::time::Duration;
 
-use turns::Turns;
+pub use holds::DowngradeNext;
 pub use waiters::WaiterId;
 use waiters::Waiters;
-use waiters::{Waiter, WaiterState};
+use waiters::{TaskResult, Waiter, WaiterState};
 
 /// The number of fencing tokens that the first claim of a task lease requests, and the maximum, reached if blocks are
 /// used up: 0.1 s in microseconds. A single task requests one, unless its lease is kept for the next task: such a lease ends when
@@ -25,6 +26,10 @@ use waiters::{Waiter, WaiterState};
 const FIRST_BLOCK: u32 = 128;
 const KEPT_BLOCK: u32 = 10_000;
 const LARGEST_BLOCK: u32 = 100_000;
+/// The interval at which a task in the queue of its client is told who holds the key.
+const NEWS: Duration = Duration::from_secs(1);
+/// The delay of the first report: the leader needs this time for the first reply of the backend.
+const FIRST_NEWS: Duration = Duration::from_millis(10);
 
 /// The state of one key in one client. `W` wakes a task, `L` is the driver's data for a lease.
 #[derive(Debug, Clone, Hash)]
@@ -57,113 +62,212 @@ impl<W: Default, L: Default> Default for KeyEngine<W, L> {
     }
 }
 
-/// The known holder of the key. No request is sent for this.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct View {
-    /// The number of waiters before; `None` if the backend has no queue.
-    pub(crate) ahead: Option<u32>,
-    /// The holder.
-    pub(crate) occupied: Occupied,
+/// The timer, while it is set.
+#[derive(Debug, Clone, Hash)]
+struct Turns {
+    at: Moment,
+    /// The tasks that have not run since the last tick.
+    suspects: Vec<WaiterId>,
+    /// The last task that was reported.
+    reported: Option<WaiterId>,
 }
 
-/// Tasks that acquire the key.
+/// After so many ticks, a task that waits for its own client is reported.
+const REPORT_AFTER: u32 = 5;
+
+/// Tasks that acquire the key. A driver calls the engine for a task, and does what the returned [`Step`] says.
 impl<W: Default, L: Default> KeyEngine<W, L> {
     /// Whether no task waits, claims or holds. An engine in this state may be dropped.
     pub fn is_empty(&self) -> bool {
         self.waiters.is_empty() && self.leases.is_empty() && self.spares.is_empty()
     }
 
-    /// Adds a task that arrived at `arrived`. A task whose granted lease was lost before it ran is `first` again.
-    pub(crate) fn enter(
-        &mut self,
-        request: AcquireRequest,
-        arrived: Moment,
-        first: bool,
-        cx: &mut Context<'_, W, L>,
-    ) -> WaiterId {
-        let in_queue = cx.config.is_in_queue(&request) && self.has_queue_for(&request);
+    /// A task arrives. Returns its id and its first step.
+    pub fn enter(&mut self, request: &AcquireRequest, cx: &mut Env<'_, W, L>) -> (WaiterId, Step) {
+        let id = self.waiters.new_id();
+        if !cx.open {
+            return (id, Step::Closed);
+        }
+        let (request, arrived, task, state) = (request.clone(), cx.now, W::default(), WaiterState::Queued);
+        self.place(id, Waiter { request, arrived, task, state }, cx);
+        (id, self.finish(id, None, cx))
+    }
+
+    /// The task runs. Returns its next step, unless it goes on waiting for what it waits for. A request in flight is dropped then, without
+    /// another poll.
+    pub fn woken(&mut self, id: WaiterId, cx: &mut Env<'_, W, L>) -> Option<Step> {
+        self.runs(id);
+        let state = self.waiters.get(id).map(|waiter| &waiter.state);
+        if state.is_none_or(|state| !cx.open && state.is_at_rest()) {
+            self.leave(id, cx);
+            return Some(Step::Closed);
+        }
+        self.is_ready(id).then(|| {
+            let step = self.go_on(id, cx);
+            self.finish(id, step, cx)
+        })
+    }
+
+    /// The moment of [`Step::Rest`] has come.
+    pub fn on_time(&mut self, id: WaiterId, cx: &mut Env<'_, W, L>) -> Step {
+        if let Some(step) = self.woken(id, cx) {
+            return step;
+        }
+        let step = match self.waiters.get_mut(id) {
+            Some(Waiter { state: WaiterState::Claiming(claiming), .. }) if claiming.phase == Phase::Delayed => {
+                self.attempt(id, cx)
+            }
+            Some(Waiter { state: WaiterState::Claiming(_), .. }) => {
+                cx.act(Action::FallbackPoll);
+                self.wake_up(id, cx)
+            }
+            Some(waiter) if cx.now >= waiter.request.deadline(waiter.arrived) => {
+                waiter.state = WaiterState::LastLook;
+                Some(Step::Send(KeyRequest::Inspect, cx.now + LAST_ANSWER))
+            }
+            _ => None,
+        };
+        self.finish(id, step, cx)
+    }
+
+    /// The request of [`Step::Send`] was answered; [`Reply::Unknown`]: not within its limit.
+    pub fn answered(&mut self, id: WaiterId, reply: Reply, cx: &mut Env<'_, W, L>) -> Step {
+        let step = match self.waiters.get_mut(id).map(|waiter| &mut waiter.state) {
+            Some(WaiterState::LastLook) => Some(self.out_of_time(id, reply.try_into(), cx)),
+            Some(WaiterState::Claiming(claiming)) => match std::mem::replace(&mut claiming.phase, Phase::Delayed) {
+                Phase::Requesting(called, before) => {
+                    self.claim_answered(id, (called, before), ClaimReply::from_reply(reply, 1), cx)
+                }
+                Phase::Inspecting => self.inspected(id, reply.try_into(), cx),
+                Phase::Leaving(reason) => self.left(id, *reason, reply.try_into(), cx),
+                Phase::Delayed | Phase::Sleeping(_) => None,
+            },
+            _ => None,
+        };
+        self.finish(id, step, cx)
+    }
+
+    /// The task gives up. What it has is passed on, or released in the background.
+    pub fn leave(&mut self, id: WaiterId, cx: &mut Env<'_, W, L>) {
+        self.take_out(id, cx);
+    }
+
+    /// A task waits for a lease of this client, or claims, in the order of arrival: also one that comes again, because it lost its lease
+    /// before it ran, or has not run in its turn.
+    fn place(&mut self, id: WaiterId, mut waiter: Waiter<W>, cx: &mut Env<'_, W, L>) {
+        let request = &waiter.request;
+        let in_queue = cx.config.is_in_queue(request) && self.has_queue_for(request);
         // The last reply may be outdated.
         self.last_busy.take_if(|_| in_queue && self.waiters.queue_is_empty());
-        let state = if in_queue { WaiterState::Queued } else { WaiterState::Called(None) };
+        waiter.state = if in_queue { WaiterState::Queued } else { WaiterState::Called(None) };
         let keeps_idle = cx.config.sharing.is_some_and(|limits| !limits.idle_timeout.is_zero());
         let joined =
             request.mode == Mode::Shared || self.leases.any_task_hold().is_some() || !self.waiters.queue_is_empty();
         if in_queue && (keeps_idle || joined) {
             self.block = self.block.max(if keeps_idle { KEPT_BLOCK } else { FIRST_BLOCK });
         }
-        let id = self.waiters.add(Waiter { request, arrived, task: W::default(), state }, in_queue, first);
+        self.waiters.add(id, waiter, in_queue);
         if let Some((hold, idle)) = self.leases.idle() {
             self.hand_over(hold, idle, cx);
         }
         self.admit(cx);
-        self.settle(None, cx);
-        id
+        self.call_next(None, cx);
     }
 
-    /// The next step of a task that is new or was woken; `None` if it keeps waiting.
-    pub(crate) fn poll(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<TaskStep> {
-        if !self.is_present(id) {
-            return Some(TaskStep::TurnLost);
+    /// Whether a task has something to do other than to wait.
+    fn is_ready(&self, id: WaiterId) -> bool {
+        match self.waiters.get(id).map(|waiter| &waiter.state) {
+            Some(WaiterState::Called(_) | WaiterState::Served(_) | WaiterState::TurnLost) => true,
+            Some(WaiterState::Claiming(claiming)) => claiming.is_woken(),
+            Some(WaiterState::Queued | WaiterState::LastLook) | None => false,
         }
+    }
+
+    /// Does it. Without a step, the task waits for a lease of this client.
+    fn go_on(&mut self, id: WaiterId, cx: &mut Env<'_, W, L>) -> Option<Step> {
         if let Some(Grant { hold, tenure, .. }) = self.waiters.granted_to(id) {
             // A lease that has ended meanwhile is released here, because no task has it.
             self.status(hold, tenure, cx);
         }
-        if let Some(step) = self.waiters.take_served(id) {
-            return Some(step);
-        }
         match &mut self.waiters.get_mut(id)?.state {
-            WaiterState::Called(_) => Some(self.begin_claiming(id, cx)),
-            WaiterState::Claiming(claiming) if claiming.phase == Phase::Sleeping => {
-                let notified = claiming.attempt.as_mut().is_some_and(|attempt| std::mem::take(&mut attempt.notified));
-                notified.then(|| self.wake_up(id, cx))
+            WaiterState::Called(_) => return self.begin_claiming(id, cx),
+            WaiterState::Claiming(claiming) => {
+                claiming.attempt.as_mut()?.notified = false;
+                return self.wake_up(id, cx);
             }
-            WaiterState::Queued | WaiterState::Claiming(_) => None,
+            _ => {}
         }
-    }
-
-    /// Sets the driver's data that wakes the task.
-    pub fn set_task(&mut self, id: WaiterId, task: W) {
-        if let Some(waiter) = self.waiters.get_mut(id) {
-            waiter.task = task;
-        }
-    }
-
-    /// The driver's data that wakes the task.
-    pub fn task(&self, id: WaiterId) -> Option<&W> {
-        self.waiters.get(id).map(|waiter| &waiter.task)
-    }
-
-    /// The timer of [`TaskStep::Sleep`] has fired.
-    pub(crate) fn timer_fired(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> TaskStep {
-        match self.claiming(id).map(|claiming| &claiming.phase) {
-            Some(Phase::Delayed) => self.attempt(id, cx),
-            Some(Phase::Sleeping) => {
-                cx.act(Action::FallbackPoll);
-                self.wake_up(id, cx)
+        let waiter = self.waiters.remove(id)?;
+        match waiter.state {
+            WaiterState::Served(Err(failure)) => return Some(Step::Failed(failure)),
+            WaiterState::Served(Ok(grant)) if self.leases.get(grant.hold).is_some() => {
+                return Some(Step::Granted(grant));
             }
-            _ => TaskStep::Wait,
+            _ => self.place(id, waiter, cx),
         }
-    }
-
-    /// Removes a task that gives up. If the key was granted meanwhile, the caller must release it.
-    pub(crate) fn leave(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<Grant> {
-        if let Some(step) = self.waiters.take_served(id) {
-            self.settle(None, cx);
-            return match step {
-                TaskStep::Granted(grant) => Some(grant),
-                _ => None,
-            };
-        }
-        let pending = self.remove(id, cx);
-        self.settle(pending, cx);
         None
     }
 
-    /// An idle lease for a task outside the queue, if it matches the request. One that does not, also because these tasks use another
-    /// mode, is released, because it counts as a free key.
-    pub(crate) fn take_idle(&mut self, request: &AcquireRequest, cx: &mut Context<'_, W, L>) -> IdleLease {
-        if let Some(grant) = self.join_now(request, cx) {
+    /// Goes on until the task has to wait: the key may have been handed to it meanwhile.
+    fn finish(&mut self, id: WaiterId, mut step: Option<Step>, cx: &mut Env<'_, W, L>) -> Step {
+        loop {
+            match step {
+                Some(Step::Granted(Grant { hold, tenure, .. })) if !cx.open => {
+                    self.release(hold, tenure, true, cx);
+                    return Step::Closed;
+                }
+                Some(step @ (Step::Granted(_) | Step::Failed(_))) => return step,
+                _ if !cx.open => {
+                    self.leave(id, cx);
+                    return Step::Closed;
+                }
+                Some(step @ Step::Send(..)) => return step,
+                _ if self.is_ready(id) => step = self.go_on(id, cx),
+                step => return step.unwrap_or_else(|| self.rest_in_queue(id, cx)),
+            }
+        }
+    }
+
+    /// The task waits for others of this client. If it is time, it is told who holds the key.
+    fn rest_in_queue(&self, id: WaiterId, cx: &mut Env<'_, W, L>) -> Step {
+        let Some(Waiter { request, arrived, .. }) = self.waiters.get(id) else { return Step::Closed };
+        let mut until = request.deadline(*arrived);
+        if request.reports {
+            let view = self.view(id, cx.config, cx.now);
+            until = until.min(cx.now + if view.is_some() { NEWS } else { FIRST_NEWS });
+            if let Some((ahead, occupied)) = view {
+                cx.act(Action::Report(Box::new(ClaimReport::Queued { ahead, occupied })));
+            }
+        }
+        Step::Rest(until)
+    }
+
+    /// The wait of a queued task is over, and the key was inspected once more to report its holder.
+    fn out_of_time(&mut self, id: WaiterId, seen: Result<Option<Holding>, Unknown>, cx: &mut Env<'_, W, L>) -> Step {
+        let known = self.view(id, cx.config, cx.now).map(|(_, occupied)| occupied);
+        let reason = match (seen, known) {
+            (Err(cause), None) => FailureReason::Unreachable(cause),
+            (seen, known) => FailureReason::Busy(seen.ok().flatten().map(Occupied::from).or(known)),
+        };
+        let waited = self.take_out(id, cx).map_or(Duration::ZERO, |waiter| cx.now.since(waiter.arrived));
+        Step::Failed(Box::new(AcquireFailure { reason, waited, attempts: 1 }))
+    }
+
+    /// The driver's data that wakes the task, while it is in the engine.
+    pub fn task_mut(&mut self, id: WaiterId) -> Option<&mut W> {
+        self.waiters.get_mut(id).map(|waiter| &mut waiter.task)
+    }
+
+    /// An idle lease for a task that does not wait in the queue, if it matches the request. One that does not, also because these tasks use
+    /// another mode, is released, because it counts as a free key.
+    pub fn take_idle(&mut self, request: &AcquireRequest, cx: &mut Env<'_, W, L>) -> IdleLease {
+        if !cx.open || request.queues() {
+            return IdleLease::None;
+        }
+        if request.shares()
+            && self.waiters.queue_is_empty()
+            && let Some(grant) = self.leases.join(request, cx)
+        {
             return IdleLease::Taken(grant);
         }
         let Some((hold, idle)) = self.leases.idle() else { return IdleLease::None };
@@ -176,7 +280,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let Some(release) = self.leases.pending_release(hold, cx) else { return IdleLease::None };
         self.leases.stop_sharing(hold, false, cx);
         self.leases.end(hold, End::Released, cx);
-        self.settle(None, cx);
+        self.call_next(None, cx);
         IdleLease::Release(release)
     }
 
@@ -185,27 +289,29 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         self.waiters.queue_len() + self.waiters.claimants_waiting()
     }
 
-    /// The known holder of the key, for a queued task.
-    pub(crate) fn view(&self, id: WaiterId, config: &Config, now: Moment) -> Option<View> {
+    /// The number of waiters before a queued task, `None` if the backend has no queue; and the known holder of the key. No request is sent
+    /// for this.
+    fn view(&self, id: WaiterId, config: &Config, now: Moment) -> Option<(Option<u32>, Occupied)> {
         let before = u32::try_from(self.waiters.before(id)).unwrap_or(u32::MAX);
         // The backend knows all holders of permits.
-        let is_complete = self.last_busy.is_none() || self.leases.permits.is_empty();
+        let is_complete = self.last_busy.is_none() || !self.leases.has_shared_permits();
         if let Some(occupied) = self.leases.occupied(now).filter(|_| is_complete) {
-            return Some(View { ahead: config.capabilities.queues.then_some(before), occupied });
+            return Some((config.capabilities.queues.then_some(before), occupied));
         }
         let (ahead, occupied) = self.last_busy.as_deref()?;
-        Some(View { ahead: ahead.map(|ahead| ahead.saturating_add(before)), occupied: occupied.clone() })
+        Some((ahead.map(|ahead| ahead.saturating_add(before)), occupied.clone()))
     }
 
     /// The client is not open any more: wakes all tasks, which then find that out, and releases the lease that is kept for the next
     /// task, if there is one.
-    pub fn close(&mut self, cx: &mut Context<'_, W, L>) {
+    pub fn close(&mut self, cx: &mut Env<'_, W, L>) {
         for waiter in self.waiters.all_mut() {
             cx.out.push(Action::Wake(std::mem::take(&mut waiter.task)));
         }
+        self.waiters.forget_lost();
         if let Some((id, _)) = self.leases.idle() {
             self.leases.end_unused(id, true, cx);
-            self.settle(None, cx);
+            self.call_next(None, cx);
         }
         self.leases.forget_history(cx);
     }
@@ -219,7 +325,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         holder: HolderId,
         tokens: TokenBlock,
         claim_ttl: Duration,
-        cx: &mut Context<'_, W, L>,
+        cx: &mut Env<'_, W, L>,
     ) -> bool {
         let hand_off = HandOff { tokens, claim_ttl };
         let Some((pending, task)) = self.waiters.claim_of(holder) else {
@@ -233,7 +339,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// The key was freed, or has another holder: one task claims, and the others follow when it is done. A backend
     /// without a queue grants to all claims that fit, so all tasks that may hold the key together claim.
-    pub fn on_changed(&mut self, cx: &mut Context<'_, W, L>) {
+    pub fn on_changed(&mut self, cx: &mut Env<'_, W, L>) {
         let (queues, mut notified) = (cx.config.capabilities.queues, false);
         for waiter in self.waiters.all_mut().filter(|waiter| waiter.request.retry.is_none()) {
             let together = !queues && waiter.request.mode != Mode::Exclusive;
@@ -250,14 +356,14 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// Another client waits for the key: a lease that is kept for the next task is released.
-    pub fn on_queued(&mut self, cx: &mut Context<'_, W, L>) {
+    pub fn on_queued(&mut self, cx: &mut Env<'_, W, L>) {
         self.leases.on_queued(cx);
-        self.settle(None, cx);
+        self.call_next(None, cx);
     }
 
     /// Events may have been missed: every task claims again, and every hold is renewed after `after`. A hand-off that no task has
     /// taken yet may have expired, so it is confirmed by a poll.
-    pub fn on_reset(&mut self, after: Duration, cx: &mut Context<'_, W, L>) {
+    pub fn on_reset(&mut self, after: Duration, cx: &mut Env<'_, W, L>) {
         for waiter in self.waiters.all_mut() {
             if let Some(pending) = waiter.state.claim_mut() {
                 pending.hand_off = None;
@@ -266,7 +372,10 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
                 let _claims = waiter.notify(cx);
             }
         }
-        self.poll_spares();
+        // A task that takes over one of these claims polls at once.
+        for spare in &mut self.spares {
+            spare.claim.polled_at = Moment::default();
+        }
         self.leases.expedite(after, cx);
     }
 }
@@ -274,15 +383,20 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 /// The task lease and the queue.
 impl<W: Default, L: Default> KeyEngine<W, L> {
     /// Passes a task lease after `from` to the first queued task, if it waits for one and the lease may be passed on.
-    fn hand_over(&mut self, id: HoldId, from: Tenure, cx: &mut Context<'_, W, L>) -> bool {
+    fn hand_over(&mut self, id: HoldId, from: Tenure, cx: &mut Env<'_, W, L>) -> bool {
         let next = self.waiters.front().filter(|(_, waiter)| waiter.is_queued());
-        let Some((_, waiter)) = next else { return false };
+        let Some((next, waiter)) = next else { return false };
         let Some(grant) = self.leases.hand_over(id, from, &waiter.request, cx) else { return false };
         self.grow_block(id);
-        if let Some(task) = self.waiters.serve_front(TaskStep::Granted(grant)) {
-            cx.act(Action::Wake(task));
-        }
+        self.serve(next, Ok(grant), cx);
         true
+    }
+
+    /// Stores the result of a queued task, and wakes it. Returns its previous state.
+    fn serve(&mut self, id: WaiterId, result: TaskResult, cx: &mut Env<'_, W, L>) -> Option<WaiterState> {
+        let (task, state) = self.waiters.serve(id, result)?;
+        cx.act(Action::Wake(task));
+        Some(state)
     }
 
     /// The next claim requests more tokens if those of this task lease are used up.
@@ -293,13 +407,13 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// Passes a task lease to the next task, or keeps it idle for a moment.
-    fn pass_on(&mut self, id: HoldId, from: Tenure, cx: &mut Context<'_, W, L>) -> bool {
+    fn pass_on(&mut self, id: HoldId, from: Tenure, cx: &mut Env<'_, W, L>) -> bool {
         if self.waiters.front().is_some_and(|(_, waiter)| waiter.request.has_permits()) {
             return self.hand_over_permits(id, from, cx);
         }
         let passed = self.hand_over(id, from, cx) || !self.has_waiters() && self.leases.keep_idle(id, from, cx);
         if passed {
-            self.settle(None, cx);
+            self.call_next(None, cx);
         }
         passed
     }
@@ -310,7 +424,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// Makes this queued task claim.
-    fn call(&mut self, id: WaiterId, claim: Option<Box<PendingClaim>>, cx: &mut Context<'_, W, L>) {
+    fn call(&mut self, id: WaiterId, claim: Option<Box<PendingClaim>>, cx: &mut Env<'_, W, L>) {
         if let Some(task) = self.waiters.call(id, claim) {
             cx.act(Action::Wake(task));
         }
@@ -323,7 +437,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     /// Makes the first queued task claim, if no lease of this client can serve it: there is none, it does not match, or this
     /// tenure uses its last token. The task then enters the queue of the server before that lease is released, unless
     /// the key must be left free after it.
-    fn settle(&mut self, mut pending: Option<Box<PendingClaim>>, cx: &mut Context<'_, W, L>) {
+    fn call_next(&mut self, mut pending: Option<Box<PendingClaim>>, cx: &mut Env<'_, W, L>) {
         // An idle lease that does not match a waiting task.
         if let Some((hold, _)) = self.leases.idle()
             && self.has_waiters()
@@ -353,164 +467,13 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// The first queued task, as reported to a task outside the queue.
-    fn first_in_queue(&self) -> Option<Occupied> {
-        let (_, waiter) = self.waiters.front()?;
+    fn first_in_queue(&self) -> Occupied {
+        let Some((_, Waiter { request, .. })) = self.waiters.front() else {
+            return Occupied::new(Occupant::Foreign(Foreign::other("no answer yet")), Expiry::Never);
+        };
         // Its holder id is unknown until it is granted.
-        let holder = Holder { id: HolderId::from_bytes([0; 16]), owner: waiter.request.owner.clone() };
-        Some(Occupied::new(Occupant::Holder(holder), Expiry::In(waiter.request.ttl.get())))
-    }
-}
-
-/// Holds: calls of their holders, and replies of the backend.
-impl<W: Default, L: Default> KeyEngine<W, L> {
-    /// The state of this tenure. A lease that has ended stays ended.
-    pub fn status(&mut self, id: HoldId, tenure: Tenure, cx: &mut Context<'_, W, L>) -> Status {
-        let Some(hold) = self.leases.get(id) else { return Status::Over };
-        if !hold.is_current(tenure) {
-            return Status::PassedOn;
-        }
-        match hold.lapse(cx.now) {
-            None => Status::Held(hold.until()),
-            Some(reason) => {
-                self.lose(id, reason, cx);
-                Status::Over
-            }
-        }
-    }
-
-    /// The driver's data for the lease of a hold.
-    pub fn lease_mut(&mut self, id: HoldId) -> Option<&mut L> {
-        self.leases.get_mut(id).map(|hold| &mut hold.lease)
-    }
-
-    /// The holder id, its TTL, and until when a claim of that holder may still be in flight.
-    pub fn facts(&self, id: HoldId) -> Option<(HolderId, crate::Ttl, Moment)> {
-        self.leases.get(id).map(|hold| (hold.holder, hold.ttl(), hold.stray_until))
-    }
-
-    /// The time until the lease expires if no renewal succeeds.
-    pub fn rest(&self, id: HoldId, now: Moment) -> Option<Duration> {
-        self.leases.get(id).map(|hold| hold.rest(now))
-    }
-
-    /// The holder of this tenure no longer needs the lease. If a release is due, it is one of the actions with `background`;
-    /// otherwise the caller sends it.
-    pub fn release(&mut self, id: HoldId, tenure: Tenure, background: bool, cx: &mut Context<'_, W, L>) -> Leaving {
-        match self.status(id, tenure, cx) {
-            Status::Held(_) => {}
-            Status::PassedOn => return Leaving::PassedOn,
-            Status::Over => return Leaving::Over,
-        }
-        if self.leases.leave(id, tenure) {
-            return Leaving::PassedOn;
-        }
-        let rest = self.leases.get(id).map_or(Duration::ZERO, |hold| hold.rest(cx.now));
-        if self.leases.is_sharing(id) {
-            if tenure.mode != Mode::Shared && self.pass_on(id, tenure, cx) {
-                return Leaving::PassedOn;
-            }
-            let queued = self.leader_claims();
-            self.leases.stop_sharing(id, queued, cx);
-        }
-        self.leases.end_unused(id, background, cx);
-        self.settle(None, cx);
-        Leaving::Release(cx.now + rest)
-    }
-
-    /// Detaches the hold from this client: it is no longer renewed.
-    pub fn detach(&mut self, id: HoldId, tenure: Tenure, cx: &mut Context<'_, W, L>) -> Status {
-        let status = self.status(id, tenure, cx);
-        if matches!(status, Status::Held(_)) && !self.leave_to_another_process(id, tenure, cx) {
-            self.leases.end(id, End::Released, cx);
-            self.settle(None, cx);
-        }
-        status
-    }
-
-    /// Ends the hold of this tenure `max_hold` from now, even if its lease could be renewed. For a caller that acquired
-    /// several keys, and whose work starts only now.
-    pub fn limit_hold(&mut self, id: HoldId, tenure: Tenure, max_hold: Duration, cx: &mut Context<'_, W, L>) {
-        if matches!(self.status(id, tenure, cx), Status::Held(_))
-            && let Some(hold) = self.leases.get_mut(id)
-        {
-            hold.limit(cx.now + max_hold);
-            hold.set_timer(cx);
-        }
-    }
-
-    /// Resumes an existing hold by the proof of its holder: a claim of that holder id was granted. `None` if its lease is over already.
-    pub fn resume(
-        &mut self,
-        holder: HolderId,
-        request: &AcquireRequest,
-        tokens: TokenBlock,
-        lease: Lease,
-        cx: &mut Context<'_, W, L>,
-    ) -> Option<Grant> {
-        if lease.lapsed(cx.now) {
-            return None;
-        }
-        let (hold, tenure) = self.leases.begin(holder, request, tokens, lease, Moment::default(), cx);
-        Some(Grant { hold, tenure, source: Source::Resumed })
-    }
-
-    /// The timer of a hold has fired; or timers of other holds have, and this one would fire soon.
-    pub fn hold_due(&mut self, id: HoldId, firing: Firing, cx: &mut Context<'_, W, L>) -> Duty {
-        if id == HoldId::NONE {
-            self.leases.history_due(firing.at, firing.not_before, cx);
-            return Duty::Nothing;
-        }
-        if id == HoldId::TURNS {
-            self.turns_due(firing.at, cx);
-            return Duty::Nothing;
-        }
-        let duty = self.leases.due(id, firing, cx).unwrap_or_else(|reason| {
-            self.lose(id, reason, cx);
-            Duty::Nothing
-        });
-        // This may set the timer, so it comes after the lease has recorded that its timer fired.
-        self.release_spares(cx);
-        duty
-    }
-
-    /// The reply to a renewal that was sent at `sent`. `announced`: whether the backend announces the next waiter.
-    pub fn renewal_answered(
-        &mut self,
-        id: HoldId,
-        sent: Moment,
-        answer: Result<Renew, Unknown>,
-        announced: bool,
-        cx: &mut Context<'_, W, L>,
-    ) {
-        match self.leases.renewed(id, sent, answer, cx) {
-            Some(Renewed::Lost(reason)) => self.lose(id, reason, cx),
-            Some(Renewed::Waiters(Some(waiters))) if self.leases.shares_permits(id) => {
-                self.on_permit_waiters(waiters, announced, cx);
-            }
-            // If a leader is already claiming, it may be the reported waiter; then the lease is no longer passed on.
-            Some(Renewed::Waiters(Some(others))) if self.leases.is_sharing(id) && !self.leader_claims() => {
-                self.leases.on_waiters(OtherWaiters { others, announced }, cx);
-                self.settle(None, cx);
-            }
-            Some(Renewed::Waiters(_)) | None => {}
-        }
-        // The renewal has moved the timer.
-        self.release_spares(cx);
-    }
-
-    fn lose(&mut self, id: HoldId, reason: LossReason, cx: &mut Context<'_, W, L>) {
-        if reason == LossReason::MaxHold && self.leases.idle().is_some_and(|(idle, _)| idle == id) {
-            self.leases.stop_sharing(id, false, cx);
-            self.leases.end_unused(id, true, cx);
-            return self.settle(None, cx);
-        }
-        // A task that received the lease and has not run since cannot release it.
-        let taken = self.leases.get(id).is_some_and(|hold| {
-            let (one, mut others) = hold.tenures();
-            !self.waiters.is_granted(id, one) || others.any(|tenure| !self.waiters.is_granted(id, tenure))
-        });
-        self.leases.lose(id, reason, taken, cx);
-        self.settle(None, cx);
+        let holder = Holder { id: HolderId::from_bytes([0; 16]), owner: request.owner.clone() };
+        Occupied::new(Occupant::Holder(holder), Expiry::In(request.ttl.get()))
     }
 }
 
@@ -522,109 +485,103 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 /// waiters at the server.
 impl<W: Default, L: Default> KeyEngine<W, L> {
     /// Admits the readers at the front of the queue, as long as they may join the task lease.
-    fn admit(&mut self, cx: &mut Context<'_, W, L>) {
-        while let Some((_, waiter)) = self.waiters.front()
+    fn admit(&mut self, cx: &mut Env<'_, W, L>) {
+        while let Some((next, waiter)) = self.waiters.front()
             && waiter.is_queued()
             && let Some(grant) = self.leases.join(&waiter.request, cx)
         {
             self.grow_block(grant.hold);
-            if let Some(task) = self.waiters.serve_front(TaskStep::Granted(grant)) {
-                cx.act(Action::Wake(task));
-            }
+            self.serve(next, Ok(grant), cx);
         }
-    }
-
-    /// Joins the task lease without waiting, unless readers are in the queue.
-    fn join_now(&mut self, request: &AcquireRequest, cx: &mut Context<'_, W, L>) -> Option<Grant> {
-        if !request.shares() || !self.waiters.queue_is_empty() {
-            return None;
-        }
-        self.leases.join(request, cx)
-    }
-
-    /// A reader transfers its holder id to another process, which may release the hold at any time. Tasks that share
-    /// the hold would not notice that in time, so they lose it now.
-    fn leave_to_another_process(&mut self, id: HoldId, tenure: Tenure, cx: &mut Context<'_, W, L>) -> bool {
-        if !self.leases.leave(id, tenure) {
-            return false;
-        }
-        if let Some(hold) = self.leases.get(id) {
-            let holder = Holder { id: hold.holder, owner: hold.owner.clone() };
-            self.leases.lose(id, LossReason::TakenBy(Occupant::Holder(holder).into()), true, cx);
-        }
-        self.settle(None, cx);
-        true
     }
 }
 
-/// What follows the answer to a downgrade.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum DowngradeNext {
-    /// Send it again at this moment.
-    Rest(Moment),
-    /// It is a reader, with the token of this tenure.
-    Done(Tenure),
-    /// The backend refuses permanently.
-    Refused(Unknown),
-    /// The hold is over.
-    Over,
-}
-
-/// Downgrades: a writer becomes a reader.
+/// The turns of tasks that do not run.
+///
+/// A task that claims, or that was granted a lease and has not taken it, keeps others from the key. If its future is neither polled
+/// nor dropped, for example because a `select!` polls another branch, this could last forever. So while it may matter, a timer ticks.
+/// A task that has not run between two ticks loses its turn, as if it had left. When it runs again, it takes its place in the order of
+/// arrival again.
+///
+/// A task that waits for long, while one task of this client has the key, may wait for itself. It is reported once.
+///
+/// The first of the two ticks wakes the tasks that claim, so one that waits for a slow reply runs, and keeps its turn. A task that was
+/// granted a lease was woken by the grant.
 impl<W: Default, L: Default> KeyEngine<W, L> {
-    /// The tenure of the writer ends, and no other task gets the lease. Returns the tenure that reads, and the request, which is repeated
-    /// until it is answered, or the hold is over. It may be executed although its reply is lost, so the hold counts as shared from now
-    /// on; it has the token of the writer until the answer. `None` if the tenure has ended already, or is not exclusive.
-    pub fn downgrade(&mut self, id: HoldId, tenure: Tenure, cx: &mut Context<'_, W, L>) -> Option<(Tenure, Renewal)> {
-        let is_over = !matches!(self.status(id, tenure, cx), Status::Held(_));
-        if is_over || tenure.mode != Mode::Exclusive {
-            return None;
+    /// A task runs.
+    pub(super) fn runs(&mut self, id: WaiterId) {
+        if let Some(turns) = &mut self.turns {
+            turns.suspects.retain(|suspect| *suspect != id);
         }
-        if self.leases.is_sharing(id) {
-            let queued = self.leader_claims();
-            self.leases.stop_sharing(id, queued, cx);
-        }
-        let hold = self.leases.get_mut(id)?;
-        let begun = (hold.begin_downgrade(cx.now), Renewal::new(cx.key.clone(), hold.holder, hold.ttl()));
-        self.settle(None, cx);
-        Some(begun)
     }
 
-    /// The reply to a downgrade that was sent at `sent`, for the tenure that began with it.
-    pub fn downgrade_answered(
-        &mut self,
-        id: HoldId,
-        tenure: Tenure,
-        sent: Moment,
-        answer: Result<Downgrade, Unknown>,
-        cx: &mut Context<'_, W, L>,
-    ) -> DowngradeNext {
-        // A lease that has expired ended by itself, whatever the reply is.
-        if !matches!(self.status(id, tenure, cx), Status::Held(_)) {
-            return DowngradeNext::Over;
+    /// Ends the timer of an engine that is empty. A driver calls this after each other call.
+    pub fn tidy(&mut self, cx: &mut Env<'_, W, L>) {
+        if self.turns.is_some() && self.is_empty() {
+            self.set_turns(None, cx);
         }
-        let random = cx.rng.next_u64();
-        let Some(hold) = self.leases.get_mut(id) else { return DowngradeNext::Over };
-        let lost = match answer {
-            Ok(Downgrade::Downgraded { token }) => {
-                match hold.downgraded(token, sent, cx.config.drift, cx.now, random) {
-                    Ok(tenure) => {
-                        hold.set_timer(cx);
-                        return DowngradeNext::Done(tenure);
-                    }
-                    Err(reason) => reason,
-                }
+    }
+
+    /// Sets the timer, if a task may keep others from the key.
+    pub(super) fn watch_turns(&mut self, cx: &mut Env<'_, W, L>) {
+        if self.turns.is_none()
+            && (self.waiters.may_block() || self.waits_for_own().is_some())
+            && let Some(limit) = cx.config.turn_limit
+        {
+            self.set_turns(Some(Turns { at: cx.now + limit, suspects: Vec::new(), reported: None }), cx);
+        }
+    }
+
+    /// The timer that was set to `fired` has fired.
+    pub(super) fn turns_due(&mut self, fired: Moment, cx: &mut Env<'_, W, L>) {
+        let Some(turns) = self.turns.take_if(|turns| turns.at == fired) else { return };
+        for id in turns.suspects {
+            // A lease that has ended meanwhile is released here, because no task has it.
+            if let Some(Grant { hold, tenure, .. }) = self.waiters.granted_to(id) {
+                self.status(hold, tenure, cx);
             }
-            Ok(Downgrade::Absent) => LossReason::Deleted,
-            Ok(Downgrade::TakenBy(holders)) => LossReason::TakenBy(holders),
-            Err(cause) if cause.is_permanent() => return DowngradeNext::Refused(cause),
-            // Like a renewal that is not confirmed.
-            Err(_) => {
-                let pause = (hold.ttl().get() / 60).clamp(Duration::from_millis(1), Duration::from_secs(1));
-                return DowngradeNext::Rest(cx.now + pause);
+            if self.waiters.blocks(id)
+                && let Some(waiter) = self.take_out(id, cx).filter(|_| cx.open)
+            {
+                self.waiters.pass_over(id, waiter);
             }
-        };
-        self.lose(id, lost, cx);
-        DowngradeNext::Over
+        }
+        let reported = self.report_own_wait(turns.reported, cx);
+        let (suspects, tasks) = self.waiters.suspects();
+        for task in tasks {
+            cx.act(Action::Wake(task));
+        }
+        self.watch_turns(cx);
+        if let Some(turns) = &mut self.turns {
+            (turns.suspects, turns.reported) = (suspects, reported);
+        }
+    }
+
+    /// Reports the first task that waits for its own client, unless it is the last that was reported. Returns that one.
+    fn report_own_wait(&self, last: Option<WaiterId>, cx: &mut Env<'_, W, L>) -> Option<WaiterId> {
+        let Some((id, since, place)) = self.waits_for_own().filter(|(id, ..)| Some(*id) != last) else { return last };
+        let waited = cx.now.since(since);
+        if cx.config.turn_limit.is_none_or(|limit| waited < limit * REPORT_AFTER) {
+            return last;
+        }
+        cx.act(Action::WaitsForOwn { waited, place });
+        Some(id)
+    }
+
+    /// The first task that waits while one task has the key exclusively, and since when it waits for that one.
+    fn waits_for_own(&self) -> Option<(WaiterId, Moment, &'static Location<'static>)> {
+        // First, because mostly nobody waits, and readers may be many.
+        let (id, waiter) = self.waiters.first_waiter()?;
+        let place = waiter.request.place?;
+        let held = self.leases.holds.iter().map(|hold| hold.tenure);
+        let exclusive = held.filter(|tenure| tenure.mode == Mode::Exclusive && !tenure.idle);
+        Some((id, waiter.arrived.max(exclusive.map(|tenure| tenure.since).max()?), place))
+    }
+
+    fn set_turns(&mut self, turns: Option<Turns>, cx: &mut Env<'_, W, L>) {
+        let at = |turns: &Option<Box<Turns>>| turns.as_ref().map_or(Moment::NEVER, |turns| turns.at);
+        let from = at(&self.turns);
+        self.turns = turns.map(Box::new);
+        cx.act(Action::SetTimer { hold: HoldId::TURNS, from, to: at(&self.turns) });
     }
 }

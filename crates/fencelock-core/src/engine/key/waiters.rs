@@ -1,8 +1,8 @@
 use crate::engine::claim::{AcquireRequest, Claiming, PendingClaim};
 use crate::engine::hold::{HoldId, Tenure};
-use crate::engine::{Action, Context, Grant, TaskStep};
+use crate::engine::{AcquireFailure, Action, Env, Grant};
 use crate::{HolderId, Mode, Moment};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 
 /// The tasks of one client that acquire one key.
@@ -14,68 +14,56 @@ pub(super) struct Waiters<W> {
     queue: Queue<W>,
     /// The number of tasks in the queue that claim, or are about to.
     claiming: usize,
-    claimants: BTreeMap<WaiterId, Waiter<W>>,
-    /// Tasks with a result that they have not read yet, in the order of their ids.
-    served: VecDeque<(WaiterId, TaskStep)>,
-    last: i64,
-    first: i64,
+    claimants: Queue<W>,
+    /// Tasks that have not read their result, or have lost their turn.
+    aside: Queue<W>,
+    last: u64,
 }
+
+/// What comes of a task.
+pub(super) type TaskResult = Result<Grant, Box<AcquireFailure>>;
 
 impl<W: Default> Waiters<W> {
     pub(super) const fn new() -> Self {
-        Self {
-            queue: Queue::new(),
-            claiming: 0,
-            claimants: BTreeMap::new(),
-            served: VecDeque::new(),
-            last: 0,
-            first: 0,
-        }
+        Self { queue: Queue::new(), claiming: 0, claimants: Queue::new(), aside: Queue::new(), last: 0 }
     }
 
-    /// Adds a task to the queue, at its front if `first`; or to the tasks that claim for themselves.
-    pub(super) fn add(&mut self, waiter: Waiter<W>, in_queue: bool, first: bool) -> WaiterId {
-        let id = if first {
-            self.first -= 1;
-            WaiterId(self.first)
-        } else {
-            self.last += 1;
-            WaiterId(self.last)
-        };
-        if in_queue {
-            self.queue.insert(id, waiter);
-        } else {
-            self.claimants.insert(id, waiter);
-        }
-        id
+    /// The id of a task that arrives.
+    pub(super) const fn new_id(&mut self) -> WaiterId {
+        self.last += 1;
+        WaiterId(self.last)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.queue.is_empty() && self.claimants.is_empty() && self.served.is_empty()
+    /// Adds a task to the queue, or to the tasks that claim for themselves.
+    pub(super) fn add(&mut self, id: WaiterId, waiter: Waiter<W>, in_queue: bool) {
+        if in_queue { &mut self.queue } else { &mut self.claimants }.insert(id, waiter);
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.claimants.is_empty() && self.aside.is_empty()
     }
 
     /// Whether the queue is empty.
-    pub(super) fn queue_is_empty(&self) -> bool {
+    pub(super) const fn queue_is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    pub(super) fn queue_len(&self) -> usize {
+    pub(super) const fn queue_len(&self) -> usize {
         self.queue.len()
     }
 
     /// The number of tasks that claim for themselves and wait for a release.
     pub(super) fn claimants_waiting(&self) -> usize {
-        self.claimants.values().filter(|waiter| waiter.request.queues()).count()
+        self.claimants.iter().filter(|(_, waiter)| waiter.request.queues()).count()
     }
 
     pub(super) fn has_waiting_claimant(&self) -> bool {
-        self.claimants.values().any(|waiter| waiter.request.queues())
+        self.claimants.iter().any(|(_, waiter)| waiter.request.queues())
     }
 
     /// The first task that waits for a release, in the queue or for itself.
     pub(super) fn first_waiter(&self) -> Option<(WaiterId, &Waiter<W>)> {
-        let waits = |(_, waiter): &(&WaiterId, &Waiter<W>)| waiter.request.queues();
-        self.front().or_else(|| self.claimants.iter().find(waits).map(|(id, waiter)| (*id, waiter)))
+        self.front().or_else(|| self.claimants.iter().find(|(_, waiter)| waiter.request.queues()))
     }
 
     /// The number of tasks in the queue before this one.
@@ -123,20 +111,28 @@ impl<W: Default> Waiters<W> {
     }
 
     pub(super) fn get(&self, id: WaiterId) -> Option<&Waiter<W>> {
-        self.queue.get(id).or_else(|| self.claimants.get(&id))
+        self.queue.get(id).or_else(|| self.claimants.get(id)).or_else(|| self.aside.get(id))
     }
 
     pub(super) fn get_mut(&mut self, id: WaiterId) -> Option<&mut Waiter<W>> {
-        match self.queue.get_mut(id) {
-            Some(waiter) => Some(waiter),
-            None => self.claimants.get_mut(&id),
+        [&mut self.queue, &mut self.claimants, &mut self.aside].into_iter().find_map(|tasks| tasks.get_mut(id))
+    }
+
+    /// A task that claims, and its request.
+    pub(super) fn claiming(&mut self, id: WaiterId) -> Option<(&AcquireRequest, &mut Claiming)> {
+        match self.get_mut(id)? {
+            Waiter { request, state: WaiterState::Claiming(claiming), .. } => Some((request, claiming)),
+            _ => None,
         }
     }
 
-    /// Removes a task that gives up.
+    /// Removes a task.
     pub(super) fn remove(&mut self, id: WaiterId) -> Option<Waiter<W>> {
-        let waiter = self.remove_from_queue(id).or_else(|| self.claimants.remove(&id));
-        self.shrink();
+        let waiter = self.aside.remove(id).or_else(|| self.remove_from_queue(id)).or_else(|| self.claimants.remove(id));
+        if self.is_empty() {
+            // Frees unused memory: a client may have very many keys with one task at a time.
+            (self.queue, self.claimants, self.aside) = (Queue::new(), Queue::new(), Queue::new());
+        }
         waiter
     }
 
@@ -146,57 +142,47 @@ impl<W: Default> Waiters<W> {
         Some(waiter)
     }
 
-    /// Stores the result of the first task in the queue, which does not claim. Returns what wakes it.
-    pub(super) fn serve_front(&mut self, step: TaskStep) -> Option<W> {
-        let (id, waiter) = self.queue.pop_first()?;
-        self.keep_result(id, step);
-        Some(waiter.task)
-    }
-
     /// Stores the result of a task in the queue. Returns what wakes it, and its previous state.
-    pub(super) fn serve(&mut self, id: WaiterId, step: TaskStep) -> Option<(W, WaiterState)> {
-        let waiter = self.remove_from_queue(id)?;
-        self.keep_result(id, step);
-        Some((waiter.task, waiter.state))
+    pub(super) fn serve(&mut self, id: WaiterId, result: TaskResult) -> Option<(W, WaiterState)> {
+        let mut waiter = self.remove_from_queue(id)?;
+        let state = std::mem::replace(&mut waiter.state, WaiterState::Served(result));
+        let task = std::mem::take(&mut waiter.task);
+        self.aside.insert(id, waiter);
+        Some((task, state))
     }
 
-    fn keep_result(&mut self, id: WaiterId, step: TaskStep) {
-        if let Err(at) = self.result_of(id) {
-            self.served.insert(at, (id, step));
+    /// A task that was removed has lost its turn.
+    pub(super) fn pass_over(&mut self, id: WaiterId, waiter: Waiter<W>) {
+        self.aside.insert(id, Waiter { state: WaiterState::TurnLost, ..waiter });
+    }
+
+    /// Removes the tasks that have lost their turn: they may never run again.
+    pub(super) fn forget_lost(&mut self) {
+        let lost = |(id, waiter): (WaiterId, &Waiter<W>)| matches!(waiter.state, WaiterState::TurnLost).then_some(id);
+        for id in self.aside.iter().filter_map(lost).collect::<Vec<_>>() {
+            self.remove(id);
         }
     }
 
-    /// Where the result of a task is, or would be.
-    fn result_of(&self, id: WaiterId) -> Result<usize, usize> {
-        self.served.binary_search_by_key(&id, |(id, _)| *id)
-    }
-
-    /// Takes the result of a task.
-    pub(super) fn take_served(&mut self, id: WaiterId) -> Option<TaskStep> {
-        let at = self.result_of(id).ok()?;
-        let (_, step) = self.served.remove(at)?;
-        self.shrink();
-        Some(step)
-    }
-
-    /// Whether the task waits, claims, or has a result that it has not read.
-    pub(super) fn has(&self, id: WaiterId) -> bool {
-        self.get(id).is_some() || self.result_of(id).is_ok()
+    /// The grants that their tasks have not read yet.
+    fn granted(&self) -> impl Iterator<Item = (WaiterId, &Grant)> {
+        self.aside.iter().filter_map(|(id, waiter)| match &waiter.state {
+            WaiterState::Served(Ok(grant)) => Some((id, grant)),
+            _ => None,
+        })
     }
 
     /// The grant of a task that has not read it yet.
     pub(super) fn granted_to(&self, id: WaiterId) -> Option<Grant> {
-        match self.served.get(self.result_of(id).ok()?) {
-            Some((_, TaskStep::Granted(grant))) => Some(*grant),
+        match self.aside.get(id)?.state {
+            WaiterState::Served(Ok(grant)) => Some(grant),
             _ => None,
         }
     }
 
     /// Whether a task has been granted this tenure and has not read the grant yet.
     pub(super) fn is_granted(&self, hold: HoldId, tenure: Tenure) -> bool {
-        let this =
-            |step: &TaskStep| matches!(step, TaskStep::Granted(grant) if (grant.hold, grant.tenure) == (hold, tenure));
-        self.served.iter().any(|(_, step)| this(step))
+        self.granted().any(|(_, grant)| (grant.hold, grant.tenure) == (hold, tenure))
     }
 
     /// The tasks in the queue, in order.
@@ -206,7 +192,7 @@ impl<W: Default> Waiters<W> {
 
     /// All tasks that wait or claim.
     pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut Waiter<W>> {
-        self.queue.iter_mut().chain(self.claimants.values_mut())
+        self.queue.iter_mut().chain(self.claimants.iter_mut())
     }
 
     /// The claim with this holder id, in the queue or not.
@@ -219,7 +205,7 @@ impl<W: Default> Waiters<W> {
 
     /// Whether a task may keep others from the key: it claims while others wait behind it, or has not read its grant.
     pub(super) fn may_block(&self) -> bool {
-        self.queue.len() > self.claiming || !self.served.is_empty()
+        self.queue.len() > self.claiming || self.granted().next().is_some()
     }
 
     /// Whether this is such a task.
@@ -233,16 +219,9 @@ impl<W: Default> Waiters<W> {
         let claiming = if self.queue.len() > self.claiming { self.claiming } else { 0 };
         let claimants = self.queue.iter().filter(|(_, waiter)| !waiter.is_queued());
         let claimants: Vec<_> = claimants.take(claiming).map(|(id, _)| id).collect();
-        let ids = self.served.iter().map(|(id, _)| *id).chain(claimants.iter().copied()).collect();
+        let ids = self.granted().map(|(id, _)| id).chain(claimants.iter().copied()).collect();
         let mut task_of = |id| self.queue.get_mut(id).map(|waiter| std::mem::take(&mut waiter.task));
         (ids, claimants.into_iter().filter_map(&mut task_of).collect())
-    }
-
-    /// Frees unused memory: a client may have very many keys with one task at a time.
-    fn shrink(&mut self) {
-        if self.is_empty() {
-            (self.queue, self.claimants, self.served) = (Queue::new(), BTreeMap::new(), VecDeque::new());
-        }
     }
 }
 
@@ -276,7 +255,7 @@ impl<W: Default> Waiters<W> {
 
 /// The id of a task that acquires the key, unique within its engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WaiterId(pub(super) i64);
+pub struct WaiterId(pub(super) u64);
 
 /// A task that acquires the key.
 #[derive(Debug, Clone, Hash)]
@@ -292,22 +271,28 @@ pub(super) struct Waiter<W> {
 pub(super) enum WaiterState {
     /// The task waits for the lease of this client.
     Queued,
+    /// So it does, but its wait is over: the key is inspected once more, to report its holder.
+    LastLook,
     /// The task must claim the key on the backend. It takes over the attempt of a task that gave up, if there is one.
     Called(Option<Box<PendingClaim>>),
     /// The task is claiming.
     Claiming(Box<Claiming>),
+    /// The task has not read its result yet.
+    Served(TaskResult),
+    /// The task did not run while others waited behind it.
+    TurnLost,
 }
 
 impl<W> Waiter<W> {
     /// Whether it waits for the lease of this client.
     pub(super) const fn is_queued(&self) -> bool {
-        matches!(self.state, WaiterState::Queued)
+        matches!(self.state, WaiterState::Queued | WaiterState::LastLook)
     }
 }
 
 impl<W: Default> Waiter<W> {
     /// Makes a task claim again. Returns whether it claims.
-    pub(super) fn notify<L>(&mut self, cx: &mut Context<'_, W, L>) -> bool {
+    pub(super) fn notify<L>(&mut self, cx: &mut Env<'_, W, L>) -> bool {
         let Some(pending) = self.state.claim_mut() else { return false };
         pending.notified = true;
         cx.act(Action::Wake(std::mem::take(&mut self.task)));
@@ -318,35 +303,32 @@ impl<W: Default> Waiter<W> {
 impl WaiterState {
     pub(super) fn claim_mut(&mut self) -> Option<&mut PendingClaim> {
         match self {
-            Self::Queued => None,
             Self::Called(pending) => pending.as_deref_mut(),
             Self::Claiming(claiming) => claiming.attempt.as_mut(),
+            _ => None,
         }
     }
 
     /// Whether the claim is known to wait at the backend.
     pub(super) fn waits_at_backend(&self) -> bool {
         let claim = match self {
-            Self::Queued => None,
             Self::Called(pending) => pending.as_deref(),
             Self::Claiming(claiming) => claiming.attempt.as_ref(),
+            _ => None,
         };
         claim.is_some_and(|claim| claim.answered.is_some())
     }
 
-    /// Whether no request of the task is in flight.
-    pub(super) fn is_at_rest(&self) -> bool {
-        match self {
-            Self::Queued | Self::Called(_) => true,
-            Self::Claiming(claiming) => claiming.is_at_rest(),
-        }
+    /// Whether no request of the task is in flight that may be executed.
+    pub(super) const fn is_at_rest(&self) -> bool {
+        if let Self::Claiming(claiming) = self { claiming.is_at_rest() } else { true }
     }
 }
 
 /// The entries are compacted only if more of them than this are empty.
 const SLACK: usize = 16;
 
-/// Tasks in the order of their ids. Tasks are added at the ends, and leave mostly from the front.
+/// Tasks in the order of their ids. Tasks are mostly added at the end, and leave mostly from the front.
 ///
 /// A hand-off removes the first task and adds one at the back. In a `BTreeMap` each of the two moves a node of large
 /// entries, which took 5 % of the time of a hand-off. The entry of a task that left stays empty until half of the entries
@@ -371,7 +353,7 @@ impl<W> Queue<W> {
         self.len
     }
 
-    /// Adds a task whose id is greater, or smaller, than all others.
+    /// Adds a task that is not there.
     pub(super) fn insert(&mut self, id: WaiterId, waiter: Waiter<W>) {
         self.len += 1;
         if self.entries.capacity() == 0 {
@@ -379,21 +361,16 @@ impl<W> Queue<W> {
             self.entries.reserve_exact(1);
         }
         if self.entries.back().is_none_or(|(last, _)| *last < id) {
-            self.entries.push_back((id, Some(waiter)));
-        } else {
-            self.entries.push_front((id, Some(waiter)));
+            return self.entries.push_back((id, Some(waiter)));
+        }
+        match self.entries.binary_search_by_key(&id, |(id, _)| *id) {
+            Ok(at) => self.entries[at].1 = Some(waiter),
+            Err(at) => self.entries.insert(at, (id, Some(waiter))),
         }
     }
 
     pub(super) fn first(&self) -> Option<(WaiterId, &Waiter<W>)> {
         self.iter().next()
-    }
-
-    pub(super) fn pop_first(&mut self) -> Option<(WaiterId, Waiter<W>)> {
-        let (id, waiter) = self.entries.pop_front()?;
-        self.len -= 1;
-        self.trim();
-        waiter.map(|waiter| (id, waiter))
     }
 
     pub(super) fn get(&self, id: WaiterId) -> Option<&Waiter<W>> {
@@ -431,7 +408,7 @@ impl<W> Queue<W> {
 
     fn index(&self, id: WaiterId) -> Option<usize> {
         // Ids are usually contiguous, and then no search is needed.
-        let guess = usize::try_from(id.0 - self.entries.front()?.0.0).ok()?;
+        let guess = usize::try_from(id.0.checked_sub(self.entries.front()?.0.0)?).ok()?;
         if self.entries.get(guess).is_some_and(|(found, _)| *found == id) {
             return Some(guess);
         }
@@ -466,7 +443,7 @@ mod queue_tests {
     use std::collections::BTreeMap;
     use std::time::Duration;
 
-    fn waiter(task: i64) -> Waiter<i64> {
+    fn waiter(task: u64) -> Waiter<u64> {
         let ttl = Ttl::new(Duration::from_secs(10)).unwrap();
         let owner = Owner::new("host", 1, None).unwrap();
         let request = AcquireRequest {
@@ -477,6 +454,7 @@ mod queue_tests {
             retry: None,
             max_hold: None,
             lease_sharing: LeaseSharing::Allowed,
+            reports: false,
             place: None,
         };
         Waiter { request, arrived: Moment::default(), task, state: WaiterState::Queued }
@@ -485,23 +463,23 @@ mod queue_tests {
     proptest! {
         #[test]
         fn the_queue_behaves_as_a_sorted_map(calls in prop::collection::vec((0..5_u8, any::<prop::sample::Index>()), 0..300)) {
-            let (mut waiters, mut map, mut last, mut first) = (Queue::new(), BTreeMap::new(), 0, 0);
+            let (mut waiters, mut map, mut last) = (Queue::new(), BTreeMap::new(), 0);
             for (call, which) in calls {
                 // Also one that is not among them.
-                let number = first - 1 + i64::try_from(which.index(usize::try_from(last - first + 3).unwrap())).unwrap();
+                let number = which.index(last + 2) as u64;
                 let id = WaiterId(number);
                 match call {
                     0 => {
                         last += 1;
-                        waiters.insert(WaiterId(last), waiter(last));
-                        map.insert(last, last);
+                        let number = last as u64;
+                        waiters.insert(WaiterId(number), waiter(number));
+                        map.insert(number, number);
                     }
-                    1 => {
-                        first -= 1;
-                        waiters.insert(WaiterId(first), waiter(first));
-                        map.insert(first, first);
+                    1 if !map.contains_key(&number) => {
+                        waiters.insert(id, waiter(number));
+                        map.insert(number, number);
+                        last = last.max(which.index(last + 2));
                     }
-                    2 => prop_assert_eq!(waiters.pop_first().map(|(_, one)| one.task), map.pop_first().map(|(_, task)| task)),
                     _ => prop_assert_eq!(waiters.remove(id).map(|one| one.task), map.remove(&number)),
                 }
                 prop_assert_eq!(waiters.get(id).map(|one| one.task), map.get(&number).copied());

@@ -1,9 +1,9 @@
 //! Releases in the background: dropped guards, cancelled attempts, failed releases. Who sends them is decided by [`Releases`].
 //!
 //! A task on the runtime of the client sends the releases. When that runtime or the program ends, a thread with
-//! its own connections sends the rest, and the end waits for it: at most [`SETTLE`].
+//! its own connections sends the rest, and the end waits for it: at most [`LONGEST_WAIT`].
 
-use crate::driver::Driver;
+use super::Driver;
 use fencelock_core::engine::{PendingRelease, ReleaseOutcome, ReleaseWork, Releases, Sender, Worker, WorkerEnd};
 use fencelock_core::{Backend, BoxFuture, HolderId, Key, Moment};
 use futures_util::StreamExt;
@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 /// How long the end of a runtime or of the program waits for releases in total: a few round trips to a distant server,
 /// and not noticeable.
-const SETTLE: Duration = Duration::from_millis(250);
+const LONGEST_WAIT: Duration = Duration::from_millis(250);
 
 /// The releases of a client, which any thread may add to.
 #[derive(Debug, Default)]
@@ -30,13 +30,13 @@ pub(crate) struct Reaper {
 impl Reaper {
     /// Releases that are not confirmed yet, or wait to be repeated.
     pub(crate) fn pending(&self) -> usize {
-        self.releases().queue().pending()
+        self.releases().pending()
     }
 
     /// The number of stored cancelled attempts.
     #[cfg(test)]
     pub(crate) fn remembered(&self) -> usize {
-        self.releases().queue().abandoned().len()
+        self.releases().abandoned().len()
     }
 
     fn releases(&self) -> MutexGuard<'_, Releases> {
@@ -55,7 +55,7 @@ impl Driver {
     pub(crate) fn reap(self: &Arc<Self>, release: PendingRelease) {
         match self.add_release(|releases, now| releases.push(release, now)) {
             // The runtime has ended, so only this caller waits.
-            Sender::InCharge(worker) | Sender::New(worker) if worker != Worker::TASK => self.settle(),
+            Sender::InCharge(worker) | Sender::New(worker) if worker != Worker::TASK => self.wait_for_releases(),
             _ => watch_exit(self),
         }
     }
@@ -88,13 +88,14 @@ impl Driver {
         sender
     }
 
-    /// Blocks until every release was confirmed once, for at most [`SETTLE`].
-    pub(crate) fn settle(&self) {
+    /// Blocks until every release was confirmed once, for at most [`LONGEST_WAIT`].
+    pub(crate) fn wait_for_releases(&self) {
         if !self.identity.process.is_current() {
             return;
         }
         let settled = &self.reaper.settled;
-        let waited = settled.wait_timeout_while(self.reaper.releases(), SETTLE, |releases| releases.is_waited_for());
+        let waited =
+            settled.wait_timeout_while(self.reaper.releases(), LONGEST_WAIT, |releases| releases.is_waited_for());
         let (mut releases, limit) = waited.unwrap_or_else(PoisonError::into_inner);
         if limit.timed_out() && releases.timed_out() {
             drop(releases);
@@ -104,7 +105,7 @@ impl Driver {
 
     /// Notifies the waiting threads, if necessary.
     fn notify_settled(&self, releases: MutexGuard<'_, Releases>) {
-        let (settled, idle) = (releases.is_settled(), releases.queue().pending() == 0);
+        let (settled, idle) = (releases.is_settled(), releases.pending() == 0);
         drop(releases);
         if settled {
             self.reaper.settled.notify_all();
@@ -205,7 +206,7 @@ impl Drop for ReaperTask {
                 if let Some(worker) = next {
                     Self::start_thread(&self.client, worker);
                 }
-                self.client.settle();
+                self.client.wait_for_releases();
             }
             WorkerEnd::GivenUp(left) => {
                 self.client.notify_settled(releases);
@@ -257,7 +258,7 @@ impl Drop for AtExit {
         // All clients send before the first is waited for.
         clients.iter().for_each(at_exit);
         for client in &clients {
-            client.settle();
+            client.wait_for_releases();
         }
     }
 }

@@ -1,5 +1,4 @@
 use crate::engine::config::LONGEST_IDLE;
-use crate::engine::hold::HoldId;
 use crate::engine::{Config, SharingLimits};
 use crate::{FencingToken, Moment, TokenBlock};
 use std::time::Duration;
@@ -19,7 +18,6 @@ pub(crate) struct OtherWaiters {
 /// A lease that is passed from task to task, and for how long.
 #[derive(Debug, Clone, Hash)]
 pub(crate) struct TaskLease {
-    pub(crate) hold: HoldId,
     next: u64,
     last: u64,
     /// When tasks of this client began to share the key, including the leases just before this one.
@@ -30,8 +28,6 @@ pub(crate) struct TaskLease {
     question: Moment,
     /// The backend will announce the next waiter of another client.
     announced: bool,
-    /// Whether no task has the lease at the moment.
-    pub(crate) idle: bool,
 }
 
 /// What the end of one task lease means for the next lease of the key.
@@ -61,7 +57,6 @@ impl LeaseHistory {
 impl TaskLease {
     /// Creates a lease whose first task uses the first of `tokens`.
     pub(crate) fn new(
-        hold: HoldId,
         tokens: TokenBlock,
         granted: Moment,
         history: LeaseHistory,
@@ -72,14 +67,12 @@ impl TaskLease {
         let (grants, span) = limits.batch(&config.capabilities);
         let goes_on = history.began != Moment::NEVER && granted <= history.until;
         Self {
-            hold,
             next: tokens.first().get() + 1,
             last: tokens.last().get(),
             began: goes_on.then_some(history.began),
             bound: (history.others_waited || !queues).then(|| (grants, granted + span)),
             question: Moment::default(),
             announced: false,
-            idle: false,
         }
     }
 
@@ -98,7 +91,6 @@ impl TaskLease {
     /// Starts the next tenure. Returns whether it is time to check if another client waits.
     pub(crate) fn passed(&mut self, config: &Config, now: Moment) -> bool {
         self.next += 1;
-        self.idle = false;
         self.began.get_or_insert(now);
         if let Some((left, _)) = &mut self.bound {
             *left = left.saturating_sub(1);
@@ -112,7 +104,6 @@ impl TaskLease {
 
     /// The lease becomes idle at `since`. Returns whether to check at once if another client waits.
     pub(crate) fn begin_idle(&mut self, since: Moment) -> bool {
-        self.idle = true;
         self.began.get_or_insert(since);
         !self.announced
     }

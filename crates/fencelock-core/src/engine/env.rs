@@ -4,7 +4,7 @@ use std::time::Duration;
 
 #[allow(missing_debug_implementations, reason = "a bundle of arguments")]
 /// The input of every call of the engine, besides the event itself.
-pub struct Context<'a, W, L> {
+pub struct Env<'a, W, L> {
     /// The key of the engine.
     pub key: &'a Key,
     /// The configuration of the client.
@@ -20,7 +20,7 @@ pub struct Context<'a, W, L> {
     pub out: &'a mut Actions<W, L>,
 }
 
-impl<W, L> Context<'_, W, L> {
+impl<W, L> Env<'_, W, L> {
     pub(super) fn act(&mut self, action: Action<W, L>) {
         self.out.push(action);
     }
