@@ -35,5 +35,6 @@ mod semaphore;
 mod several_keys;
 mod sharing;
 mod slots;
+mod threads;
 mod waiting;
 mod yielding;
