@@ -24,7 +24,6 @@ mod log;
 mod losing;
 mod once;
 mod parking;
-mod permits;
 mod reading;
 mod reaping;
 mod refusing;

@@ -302,18 +302,3 @@ async fn an_outage_is_reported_and_leaves_nothing() {
     scene.pass(secs(5)).await;
     are_free(&scene, &["a", "b"]).await;
 }
-
-#[tokio::test(start_paused = true)]
-async fn a_set_goes_on_in_another_client() {
-    let (scene, keys) = (Scene::new(), ["b", "a"]);
-    let guards = scene.client.lock_all(keys).await.unwrap();
-    let tokens = guards.fencing_tokens();
-    let (holders, other) = (guards.into_holders(), scene.neighbour());
-    let few = other.lock_all(keys).resume(holders[..1].to_vec()).await.unwrap_err();
-    assert!(few.is_config() && few.to_string().contains("one holder for each of the 2 keys"), "{few}");
-    let resumed = other.lock_all(keys).resume(holders.clone()).await.unwrap();
-    assert!(resumed.is_held() && resumed.keys() == keys && resumed.fencing_tokens() == tokens);
-    resumed.release().await.unwrap();
-    assert!(other.lock_all(keys).resume(holders).await.unwrap_err().is_lost());
-    are_free(&scene, &keys).await;
-}
