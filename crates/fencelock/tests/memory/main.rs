@@ -7,7 +7,6 @@ mod common;
 /// See `memory_alone`.
 const SHARING: bool = true;
 
-mod backends;
 mod blocking;
 mod budget;
 mod cancelling;
