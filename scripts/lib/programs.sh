@@ -31,7 +31,7 @@ test_programs() {
 }
 
 # Searches and simulations: they keep every processor busy and depend on no clock. The others wait for servers and leases.
-searches='/(engine|interleavings|key_set|quorum_model|register|simulation)-[0-9a-f]+$'
+searches='/(engine|key_set|quorum_model|register|simulation)-[0-9a-f]+$'
 
 # The longest of the others. They begin first, so that none of them is alone at the end.
 longest='/(conformance|fencelock_redis|it|peers|redis|runs)-[0-9a-f]+$'

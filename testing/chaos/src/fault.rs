@@ -41,9 +41,9 @@ pub enum Fault {
     /// A master is disconnected from the other nodes of a cluster, but not from clients. Its replica is promoted, and
     /// it is reconnected.
     PartitionMaster,
-    /// All sessions of a PostgreSQL server are terminated, repeatedly.
+    /// All sessions of a database are terminated, repeatedly.
     TerminateSessions,
-    /// A PostgreSQL server dies, and a standby that commits have waited for is promoted.
+    /// A database server dies, and a standby that commits have waited for is promoted.
     PromoteStandby,
     /// The network is slow in both directions.
     Slow,
@@ -204,11 +204,6 @@ impl Fault {
         matches!(self, Self::MoveSlot | Self::HalfMoveSlot)
     }
 
-    /// Whether only PostgreSQL has it.
-    const fn is_of_postgres(self) -> bool {
-        matches!(self, Self::TerminateSessions | Self::PromoteStandby)
-    }
-
     /// Whether the victim is a worker process.
     pub const fn is_for_clients(self) -> bool {
         matches!(self, Self::FreezeClient | Self::KillClient | Self::FreezeClientInFailover)
@@ -251,70 +246,5 @@ impl Fault {
             | Self::FreezeClientInFailover
             | Self::ClusterFailover => return None,
         })
-    }
-}
-
-impl Topology {
-    /// The faults of this topology.
-    pub fn faults(self) -> Vec<Fault> {
-        let is_of_cluster =
-            |fault: &Fault| fault.moves_a_slot() || matches!(fault, Fault::ClusterFailover | Fault::PartitionMaster);
-        let plays = |fault: &Fault| match self {
-            Self::ClusterMoves => fault.moves_a_slot(),
-            Self::Postgres(_) => {
-                fault.is_of_postgres()
-                    || matches!(
-                        fault,
-                        Fault::RestartFromDisk
-                            | Fault::FreezeServer
-                            | Fault::Slow
-                            | Fault::Cut
-                            | Fault::BlackHole
-                            | Fault::Stall
-                            | Fault::LoseReplies
-                            | Fault::ClockForward
-                            | Fault::ClockBack
-                            | Fault::ClockFast
-                            | Fault::ClockSlow
-                            | Fault::FreezeClient
-                            | Fault::KillClient
-                    )
-            }
-            Self::Objects => matches!(
-                fault,
-                Fault::Slow
-                    | Fault::Cut
-                    | Fault::BlackHole
-                    | Fault::Stall
-                    | Fault::LoseReplies
-                    | Fault::Repeat
-                    | Fault::FreezeClient
-                    | Fault::KillClient
-            ),
-            Self::Cluster => {
-                is_of_cluster(fault)
-                    || matches!(
-                        fault,
-                        Fault::KillMaster
-                            | Fault::FreezeMaster
-                            | Fault::FreezeServer
-                            | Fault::FreezeClient
-                            | Fault::KillClient
-                    )
-            }
-            // Sentinel runs have no proxies, and the foreign program does not support sentinels.
-            Self::Sentinels | Self::BareSentinels => {
-                (fault.replaces_a_master() && !is_of_cluster(fault))
-                    || fault.is_for_clients()
-                    || matches!(fault, Fault::RestartEmpty | Fault::RestartFromDisk)
-            }
-            _ => {
-                !fault.replaces_a_master()
-                    && !is_of_cluster(fault)
-                    && !fault.is_of_postgres()
-                    && (self.has_replica() || !fault.needs_a_replica())
-            }
-        };
-        Fault::ALL.into_iter().filter(plays).collect()
     }
 }

@@ -10,10 +10,8 @@
 #![forbid(unsafe_code)]
 
 pub mod checker;
-mod cluster_run;
 mod connect;
 mod control;
-mod database;
 mod fault;
 mod foreign;
 pub mod history;
@@ -21,12 +19,10 @@ mod last_leader;
 mod machine;
 mod nemesis;
 mod nodes;
-mod objects_run;
 mod outage;
 mod partition;
 mod phases;
 mod plan;
-mod postgres_run;
 mod pressure;
 mod pulse;
 mod queue_probe;
@@ -37,8 +33,6 @@ mod resource;
 mod resumption;
 mod rng_ext;
 mod run;
-mod sentinel_run;
-mod server_run;
 pub mod sim;
 mod standby;
 mod topology;
@@ -53,7 +47,7 @@ pub use phases::Settings;
 pub use plan::{Plan, ScheduledFault};
 pub use resumption::{resumption_summary, resumptions};
 pub use run::{Run, run};
-pub use topology::{Pooler, Topology};
+pub use topology::{Pooler, ServerArguments, Topology};
 pub use worker::run_if_asked;
 
 /// Why a run failed.

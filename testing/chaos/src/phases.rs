@@ -6,8 +6,10 @@ use crate::control;
 use crate::fault::Fault;
 use crate::history::{HistoryLine, Op};
 use crate::last_leader::LastLeader;
+use crate::nemesis::{ClientNemesis, jump};
 use crate::plan::{Plan, ScheduledFault};
 use crate::recorder::{Recorder, micros, now};
+use crate::recovery::{self, Recovery};
 use crate::topology::Topology;
 use crate::worker::WorkerJob;
 use crate::workers::Workers;
@@ -15,11 +17,15 @@ use crate::workload;
 use fencelock::backends::init;
 use fencelock::blocking::Client;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The time limit for random events of the clients, long enough for a slow machine.
 const TIMEOUT: Duration = Duration::from_secs(180);
 const DISMISSAL: Duration = Duration::from_secs(30);
+
+/// The values of a key on the servers, and their remaining TTLs in milliseconds.
+pub(crate) type Inspect<'a> = dyn Fn(&str) -> Vec<(String, i64)> + 'a;
 
 /// The settings of a run.
 #[derive(Debug, Clone)]
@@ -65,35 +71,115 @@ impl Settings {
     }
 }
 
-/// Declares once, at the start, that the servers have lost no data.
-pub(crate) fn trust(settings: &Settings, url: &str) -> Result<(), Failure> {
-    if settings.topology.has_quarantine() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        once_answered(|| runtime.block_on(init(url, true)))?;
-    }
-    drop(connect(url)?);
-    Ok(())
+/// The clients of a run: the workers, and one of this process, which waits in the queue of every key.
+#[derive(Debug)]
+pub(crate) struct Clients {
+    pub(crate) topology: Topology,
+    pub(crate) ttl: Duration,
+    pub(crate) workers: Workers,
+    pub(crate) keys: Vec<String>,
+    pub(crate) client: Client,
+    pub(crate) recorder: Arc<Recorder>,
 }
 
-pub(crate) fn spawn_workers(
-    settings: &Settings,
-    url: &str,
-    resource: u16,
-    histories: &Path,
-) -> Result<Workers, Failure> {
-    let job = WorkerJob {
-        name: String::new(),
-        url: url.to_owned(),
-        keys: workload::keys(settings.keys, settings.topology),
-        tasks: settings.tasks,
-        ttl_ms: u64::try_from(settings.ttl.as_millis())?,
-        seed: settings.seed,
-        shares: true,
-        writers_percent: 30,
-        resource,
-        history: PathBuf::new(),
-    };
-    Workers::spawn(&settings.program, histories, job, settings.workers)
+impl Clients {
+    /// Starts them, and declares once that the servers have lost no data.
+    pub(crate) fn start(
+        settings: &Settings,
+        url: &str,
+        resource: u16,
+        histories: &Path,
+        recorder: Arc<Recorder>,
+    ) -> Result<Self, Failure> {
+        let Settings { topology, ttl, .. } = *settings;
+        if topology.has_quarantine() {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            once_answered(|| runtime.block_on(init(url, true)))?;
+        }
+        let client = connect(url)?;
+        let at = now();
+        for what in expected(settings) {
+            recorder.note(&HistoryLine::new("", "", Op::Expect, at, at).what(what));
+        }
+        let job = WorkerJob {
+            name: String::new(),
+            url: url.to_owned(),
+            keys: workload::keys(settings.keys, topology),
+            tasks: settings.tasks,
+            ttl_ms: u64::try_from(ttl.as_millis())?,
+            seed: settings.seed,
+            shares: true,
+            writers_percent: 30,
+            resource,
+            history: PathBuf::new(),
+        };
+        let workers = Workers::spawn(&settings.program, histories, job, settings.workers)?;
+        Ok(Self { topology, ttl, workers, keys: workload::keys_on_servers(settings.keys, topology), client, recorder })
+    }
+
+    /// Stops or kills those that hold a lock. See [`ClientNemesis`].
+    pub(crate) fn nemesis<'a>(&'a mut self, inspect: &'a Inspect<'a>, quorum: usize) -> ClientNemesis<'a> {
+        let Self { ttl, workers, keys, recorder, .. } = self;
+        ClientNemesis { workers, recorder, keys, ttl: *ttl, inspect, quorum }
+    }
+
+    /// The victim of a fault: a client, or one of the servers.
+    pub(crate) fn victim(&self, step: &ScheduledFault, server: &str) -> String {
+        match step.fault {
+            Fault::FreezeClient => format!("process {}", self.workers.pid(step.victim)),
+            Fault::KillClient => format!("worker {}", step.victim),
+            _ => server.to_owned(),
+        }
+    }
+
+    /// Records a fault that has ended.
+    pub(crate) fn note(&self, began: u64, victim: &str, fault: Fault) {
+        let line = HistoryLine::new(victim, "", Op::Fault, began, now()).what(fault.name());
+        self.recorder.note(&line.excuses(fault.excuses(self.topology)));
+    }
+
+    pub(crate) fn recovery(&self) -> Recovery<'_> {
+        let Self { client, recorder, keys, ttl, topology, .. } = self;
+        Recovery { client, recorder, keys, ttl: *ttl, topology: *topology }
+    }
+
+    /// After the end of a fault, each key must be granted soon. All quarantines end at `whole_at_us`.
+    pub(crate) fn recover(&self, step: &ScheduledFault, whole_at_us: u64) {
+        let healed = now();
+        let bound = recovery::bound(self.ttl, healed, whole_at_us) + jump(step.fault, self.ttl);
+        self.recovery().demand(step.fault.name(), healed, bound);
+        self.recovery().probe(bound);
+    }
+
+    /// Lets all observers notice a leader that stays, stops all clients, and records what is left.
+    pub(crate) fn finish(self, settings: &Settings, histories: &Path, inspect: &Inspect<'_>) -> Result<(), Failure> {
+        let Self { ttl, workers, keys, client, recorder, .. } = self;
+        LastLeader { client: &client, recorder: &recorder, histories, observers: settings.workers, ttl }.lead()?;
+        workers.finish(DISMISSAL)?;
+        // Its remaining holds are no longer needed.
+        let _ = client.close(Duration::from_secs(1));
+        let stopped = now();
+        recorder.note(&HistoryLine::new("run", "", Op::Stop, stopped, stopped));
+        let keys: Vec<&str> = keys.iter().map(String::as_str).chain(control::KEYS).collect();
+        // The times of objects are whole seconds.
+        let cut_off = Duration::from_secs(if settings.topology.is_objects() { 2 } else { 0 });
+        for pause in [Duration::ZERO, Duration::from_millis(500), ttl + Duration::from_millis(600) + cut_off] {
+            std::thread::sleep(pause);
+            record_left(&keys, &recorder, inspect);
+        }
+        Ok(())
+    }
+
+    /// The clients choose their actions at random. On a slow machine some may not have occurred yet.
+    pub(crate) fn await_expected(&self, settings: &Settings) -> Result<(), Failure> {
+        let until = now() + micros(TIMEOUT);
+        for what in expected(settings) {
+            while !self.workers.has_seen(what)? && now() < until {
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Takes the steps of the schedule, for whole rounds.
@@ -112,14 +198,6 @@ pub(crate) fn play(
         if Duration::from_micros(now() - began) >= settings.length {
             return Ok(());
         }
-    }
-}
-
-/// Records which events must be observed.
-pub(crate) fn expect(settings: &Settings, recorder: &Recorder) {
-    let at = now();
-    for what in expected(settings) {
-        recorder.note(&HistoryLine::new("", "", Op::Expect, at, at).what(what));
     }
 }
 
@@ -150,52 +228,7 @@ fn expected(settings: &Settings) -> Vec<&'static str> {
     all.filter(|what| !topology.is_quorum() || *what != "unreachable").collect()
 }
 
-/// The clients choose their actions at random. On a slow machine some may not have occurred yet.
-pub(crate) fn await_expected(settings: &Settings, workers: &Workers) -> Result<(), Failure> {
-    let until = now() + micros(TIMEOUT);
-    for what in expected(settings) {
-        while !workers.has_seen(what)? && now() < until {
-            std::thread::sleep(Duration::from_millis(200));
-        }
-    }
-    Ok(())
-}
-
-/// All observers must notice a leader that stays.
-pub(crate) fn lead_last(
-    settings: &Settings,
-    client: &Client,
-    recorder: &Recorder,
-    histories: &Path,
-) -> Result<(), Failure> {
-    LastLeader { client, recorder, histories, observers: settings.workers, ttl: settings.ttl }.lead()
-}
-
-/// Stops all clients, and records what is left. `inspect` returns the values of a key on the servers, and their remaining TTLs.
-pub(crate) fn finish(
-    settings: &Settings,
-    workers: Workers,
-    client: Client,
-    keys: &[String],
-    recorder: &Recorder,
-    inspect: &dyn Fn(&str) -> Vec<(String, i64)>,
-) -> Result<(), Failure> {
-    workers.finish(DISMISSAL)?;
-    // Its remaining holds are no longer needed.
-    let _ = client.close(Duration::from_secs(1));
-    let stopped = now();
-    recorder.note(&HistoryLine::new("run", "", Op::Stop, stopped, stopped));
-    let keys: Vec<&str> = keys.iter().map(String::as_str).chain(control::KEYS).collect();
-    // The times of objects are whole seconds.
-    let cut_off = Duration::from_secs(if settings.topology.is_objects() { 2 } else { 0 });
-    for pause in [Duration::ZERO, Duration::from_millis(500), settings.ttl + Duration::from_millis(600) + cut_off] {
-        std::thread::sleep(pause);
-        record_left(&keys, recorder, inspect);
-    }
-    Ok(())
-}
-
-fn record_left(keys: &[&str], recorder: &Recorder, inspect: &dyn Fn(&str) -> Vec<(String, i64)>) {
+fn record_left(keys: &[&str], recorder: &Recorder, inspect: &Inspect<'_>) {
     for key in keys {
         let invoke_us = now();
         let held = inspect(key);

@@ -5,8 +5,7 @@ use crate::checker::{CheckResults, check};
 use crate::history::History;
 use crate::phases::Settings;
 use crate::recorder::{self, Recorder};
-use crate::topology::Topology;
-use crate::{cluster_run, objects_run, postgres_run, resource, sentinel_run, server_run};
+use crate::{resource, topology};
 use std::sync::Arc;
 
 /// The result of a run.
@@ -29,17 +28,7 @@ pub fn run(settings: &Settings) -> Result<Run, Failure> {
     std::fs::create_dir(&histories)?;
     let recorder = Arc::new(Recorder::new(&histories.join("run.jsonl"))?);
     let resource = resource::serve()?;
-    if let Topology::Postgres(pooler) = settings.topology {
-        postgres_run::perform(settings, pooler, resource, &histories, recorder)?;
-    } else if settings.topology.is_objects() {
-        objects_run::perform(settings, resource, &histories, &recorder)?;
-    } else if settings.topology.has_sentinels() {
-        sentinel_run::perform(settings, resource, &histories, recorder)?;
-    } else if settings.topology.is_cluster() {
-        cluster_run::perform(settings, resource, &histories, &recorder)?;
-    } else {
-        server_run::perform(settings, dir.path(), resource, &histories, recorder)?;
-    }
+    topology::perform(settings, dir.path(), resource, &histories, recorder)?;
     let history = recorder::collect(&histories)?;
     let results = check(&history);
     Ok(Run { history, results })

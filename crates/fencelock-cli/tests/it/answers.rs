@@ -1,6 +1,6 @@
 use crate::backend::TestBackend;
-use crate::running::{wait_for_waiters, wait_until};
-use crate::test::Test;
+use crate::running::{hold, wait_for_waiters, wait_until};
+use crate::test::{BINARY, Test, shell};
 use serde_json::Value;
 
 #[test]
@@ -8,12 +8,7 @@ fn a_list_is_sorted_and_aligned() {
     let backend = TestBackend::files();
     Test::new(&backend, "list").run();
     Test::new(&backend, "list --json").stdout("[]\n").run();
-    let hold = |key: &str| {
-        let mut holder = Test::script(&backend, key, "echo ready; read _").start();
-        holder.wait_for("ready");
-        holder
-    };
-    let _holders = [hold("nightly-report"), hold("b")];
+    let _holders = [hold(&backend, "nightly-report"), hold(&backend, "b")];
     let list = Test::new(&backend, "list").output().stdout;
     let lines: Vec<_> = list.lines().collect();
     assert_eq!(lines.len(), 3, "{list}");
@@ -49,9 +44,8 @@ fn doctor_never_refers_to_doctor() {
     let plain = format!("file:{}", backend.file("plain").display());
     let below = format!("{plain}/below");
     for url in ["redis://127.0.0.1:1", "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", &below, &plain] {
-        let output = Test::new(&backend, "doctor --url").arg(url).output();
-        let text = output.stdout + &output.stderr;
-        assert!(output.status == 69 && !text.contains("fencelock doctor"), "{url}: {text}");
+        let said = Test::new(&backend, "doctor --url").arg(url).says(69, &[]);
+        assert!(!said.contains("fencelock doctor"), "{said}");
     }
 }
 
@@ -79,8 +73,7 @@ fn no_help_shows_a_password() {
 #[test]
 fn a_closed_output_is_no_failure() {
     let backend = TestBackend::files();
-    let mut holder = Test::script(&backend, "held", "echo ready; read _").start();
-    holder.wait_for("ready");
+    let _holder = hold(&backend, "held");
     for (line, status) in [("list", 0), ("status held", 75), ("--json list", 0), ("completions bash", 0), ("man", 0)] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
@@ -93,15 +86,8 @@ fn a_closed_output_is_no_failure() {
 #[test]
 fn a_stdout_that_is_closed_is_no_failure() {
     let backend = TestBackend::files();
-    let line = format!("{} status k >&-", crate::test::BINARY);
-    let mut shell = std::process::Command::new("sh");
-    let output = shell
-        .args(["-c", &line])
-        .env("FENCELOCK_URL", backend.url())
-        .env("XDG_CONFIG_HOME", backend.dir())
-        .output()
-        .unwrap();
-    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+    let output = shell(&backend, &format!("{BINARY} status k >&-")).end();
+    assert_eq!((output.status, output.stderr.as_str()), (0, ""));
 }
 
 #[test]
@@ -117,8 +103,7 @@ fn an_answer_that_cannot_be_written_is_74() {
 #[test]
 fn the_waiters_are_named_in_their_order_only_where_there_is_a_queue() {
     for backend in TestBackend::every_kind() {
-        let mut holder = Test::script(&backend, "k", "echo held; read _").start();
-        holder.wait_for("held");
+        let _holder = hold(&backend, "k");
         let _first = Test::new(&backend, "-q run --label first k -- true").start();
         if backend.redis.is_none() {
             Test::new(&backend, "status --waiters k").stdout("k: held by *\n  who waits is unknown\n").status(75).run();
@@ -133,8 +118,7 @@ fn the_waiters_are_named_in_their_order_only_where_there_is_a_queue() {
         }
         let queue = |length| {
             let read = || {
-                let json: Value =
-                    serde_json::from_str(&Test::new(&backend, "--json status k").output().stdout).unwrap();
+                let json: Value = Test::new(&backend, "--json status k").json();
                 (json["queue"].as_array().map(Vec::len) == Some(length)).then_some(json)
             };
             wait_until("the queue", read)
@@ -154,7 +138,7 @@ fn the_waiters_are_named_in_their_order_only_where_there_is_a_queue() {
             .run();
         let list = Test::new(&backend, "list").output().stdout;
         assert!(list.lines().next().unwrap().contains("WAITING  WAITED"), "{list}");
-        let listed: Value = serde_json::from_str(&Test::new(&backend, "--json list").output().stdout).unwrap();
+        let listed: Value = Test::new(&backend, "--json list").json();
         assert!(listed[0]["longest_wait_ms"].as_u64().unwrap() >= waited(0), "{listed}");
         assert_eq!(listed[0]["queue"][0]["owner"]["label"], "first", "{listed}");
         let whole = json.to_string();
@@ -165,8 +149,7 @@ fn the_waiters_are_named_in_their_order_only_where_there_is_a_queue() {
 #[test]
 fn the_channel_of_a_waiter_is_never_shown() {
     let Some(backend) = TestBackend::redis() else { return };
-    let mut holder = Test::script(&backend, "k", "echo held; read _; true").start();
-    holder.wait_for("held");
+    let holder = hold(&backend, "k");
     let _waiter = Test::new(&backend, "-q run --label waits k -- true").start();
     wait_for_waiters(&backend, "k", 1);
     let entry = backend.server().command(&["HVALS", "fencelock:{k}:waiters"]);
@@ -190,8 +173,7 @@ fn the_channel_of_a_waiter_is_never_shown() {
         assert!(!text.contains(&secret), "{line}: {text}");
         assert_eq!(text.contains("waits"), line.contains("status") || line.contains("json"), "{line}: {text}");
     }
-    holder.say("\n");
-    assert_eq!(holder.end().status, 0);
+    holder.finish();
 }
 
 #[test]
@@ -210,7 +192,7 @@ fn at_most_a_hundred_waiters_are_named_and_the_others_counted() {
     let text = Test::new(&backend, "status --waiters k").status(75).output().stdout;
     assert_eq!(text.lines().count(), 102, "{text}");
     assert!(text.contains("\n  waiting 100: web-99:7 (job)\n  and 30 more waiting\n"), "{text}");
-    let json: Value = serde_json::from_str(&Test::new(&backend, "--json status k").output().stdout).unwrap();
+    let json: Value = Test::new(&backend, "--json status k").json();
     assert_eq!((&json["waiters"], &json["longest_wait_ms"]), (&130.into(), &Value::Null));
     assert_eq!(json["queue"].as_array().unwrap().len(), 100);
 }
@@ -229,8 +211,7 @@ fn the_number_of_waiters_of_a_key_that_cannot_be_read_is_unknown() {
         ("list", "k    ?         -        -        -       "),
         ("top --once", "k    ?         -        -        -        -       "),
     ] {
-        let output = Test::new(&backend, line).output();
-        assert!(output.status == 69 && output.stdout.contains(cells), "{line}: {}", output.stdout);
+        Test::new(&backend, line).says(69, &[cells]);
     }
     for line in ["--json list", "--json top --once"] {
         let output = Test::new(&backend, line).output().stdout;

@@ -13,8 +13,8 @@ pub(crate) struct TestBackend {
     dir: TempDir,
     url: String,
     pub(crate) redis: Option<RedisServer>,
-    /// The nodes of a quorum, as long as it is used.
-    _nodes: Vec<RedisServer>,
+    /// Of a quorum.
+    nodes: Vec<RedisServer>,
     pub(crate) objects: Option<ObjectServer>,
 }
 
@@ -23,7 +23,7 @@ impl TestBackend {
     pub(crate) fn files() -> Self {
         let dir = TempDir::with_prefix("fencelock-cli-").unwrap();
         let url = format!("file:{}/locks", dir.path().display());
-        Self { dir, url, redis: None, _nodes: Vec::new(), objects: None }
+        Self { dir, url, redis: None, nodes: Vec::new(), objects: None }
     }
 
     /// A Redis server for this test; `None`, after a message on stderr, if there is no `redis-server`.
@@ -48,7 +48,7 @@ impl TestBackend {
         let nodes = servers_or_skip(3)?;
         // A busy machine may not run one of them for some time. Some tests have long leases.
         let url = redlock_url(&nodes, "node_timeout=2000&max_ttl=3600000");
-        let backend = Self { url, _nodes: nodes, ..Self::files() };
+        let backend = Self { url, nodes, ..Self::files() };
         Test::new(&backend, "init --trust-empty").ok();
         Some(backend)
     }
@@ -77,6 +77,11 @@ impl TestBackend {
 
     pub(crate) fn store(&self) -> &ObjectServer {
         self.objects.as_ref().unwrap()
+    }
+
+    /// All Redis servers, of which there is one, or each node of a quorum.
+    pub(crate) fn servers(&self) -> impl Iterator<Item = &RedisServer> {
+        self.redis.iter().chain(&self.nodes)
     }
 
     pub(crate) fn server(&self) -> &RedisServer {

@@ -1,13 +1,12 @@
 //! `doctor` tries a lock: what would fail in a run fails here, and nothing stays.
 
 use crate::backend::{TestBackend, patient};
-use crate::running::{copy_program, wait_until};
+use crate::keeping::OpenDirectory;
+use crate::running::wait_until;
 use crate::test::{Output, Test};
-use fencelock_testkit::{ClusterNodes, RedisServer, Reply, redlock_url, servers_or_skip};
+use fencelock_testkit::{ClusterNodes, RedisServer, Reply};
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
-use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::os::unix::fs::PermissionsExt;
 
 /// The rights that `docs/en/operations.md` lists for a user with the prefix `app:`.
 fn rights() -> String {
@@ -50,10 +49,9 @@ fn line<'a>(output: &'a Output, subject: &str) -> &'a str {
 
 #[test]
 fn a_trial_takes_a_lock_in_every_way_and_leaves_no_key() {
-    let (Some(backend), Some(nodes)) = (TestBackend::redis(), servers_or_skip(3)) else { return };
-    let quorum = redlock_url(&nodes, "max_ttl=50000&node_timeout=2000");
-    Test::new(&backend, "init --trust-empty").env("FENCELOCK_URL", &quorum).ok();
-    let urls = [backend.url().to_owned(), format!("{}&protocol=resp2&prefix=app:", backend.url()), quorum];
+    let (Some(backend), Some(quorum)) = (TestBackend::redis(), TestBackend::quorum()) else { return };
+    let resp2 = format!("{}&protocol=resp2&prefix=app:", backend.url());
+    let urls = [backend.url().to_owned(), resp2, quorum.url().to_owned()];
     for url in urls {
         let output = doctor(&backend, &url, "");
         let trial = line(&output, "trial");
@@ -63,7 +61,7 @@ fn a_trial_takes_a_lock_in_every_way_and_leaves_no_key() {
         }
     }
     assert_eq!(keys(backend.server()), [""; 0]);
-    for node in &nodes {
+    for node in quorum.servers() {
         assert_eq!(keys(node), ["fencelock:node"]);
     }
 }
@@ -217,8 +215,7 @@ fn a_server_that_refuses_writes_is_named_without_a_write() {
         let output = Test::new(&backend, "doctor --read-only").output();
         let found = line(&output, subject);
         assert!(output.status == 69 && found.starts_with("FAILED") && found.contains(words), "{found}");
-        let refused = Test::new(&backend, "run -n k -- true").output();
-        assert_eq!(refused.status, 69, "what it says is true: {}", refused.stderr);
+        Test::new(&backend, "run -n k -- true").says(69, &[]);
     };
     let is_fine = || Test::new(&backend, "doctor --read-only").ok();
     is_fine();
@@ -266,8 +263,7 @@ fn a_replica_is_named_by_every_command_that_asks_it() {
     let Some(backend) = TestBackend::redis() else { return };
     let replica = RedisServer::start().unwrap();
     replica.follow(backend.server().port());
-    let status = Test::new(&backend, "status k").env("FENCELOCK_URL", &patient(&replica)).output();
-    assert!(status.stderr.contains("this server is a replica"), "{}", status.stderr);
+    Test::new(&backend, "status k").env("FENCELOCK_URL", &patient(&replica)).says(69, &["this server is a replica"]);
     let output = doctor(&backend, &patient(&replica), "");
     assert!(output.status == 69 && line(&output, "trial").contains("not tried"), "{}", output.stdout);
 }
@@ -286,26 +282,15 @@ fn a_cluster_with_a_silent_master_is_not_whole() {
 
 #[test]
 fn a_lock_file_that_another_user_keeps_to_itself_is_a_failure_and_not_to_be_removed() {
-    const SOMEBODY: u32 = 12_345;
-    let backend = TestBackend::files();
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can play another user");
-        return;
-    }
-    let locks = backend.file("locks");
+    let test = "a_lock_file_that_another_user_keeps_to_itself_is_a_failure_and_not_to_be_removed";
+    let Some(directory) = OpenDirectory::for_others(test) else { return };
+    let locks = directory.0.path().join("locks");
     fs::create_dir(&locks).unwrap();
     fs::write(locks.join("k.lock"), "").unwrap();
-    for (path, mode) in [(backend.dir(), 0o755), (&locks, 0o1777), (&locks.join("k.lock"), 0o600)] {
+    for (path, mode) in [(&locks, 0o1777), (&locks.join("k.lock"), 0o600)] {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     }
-    chown(&locks, Some(0), Some(0)).unwrap();
-    // The program may be where that user cannot read it.
-    let program = backend.file("fencelock");
-    copy_program(&program);
-    let mut doctor = Command::new(&program);
-    doctor.args(["doctor", "--url"]).arg(backend.url()).uid(SOMEBODY).gid(SOMEBODY).current_dir("/");
-    let output = doctor.output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(69), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let (code, text, stderr) = directory.shell(12_345, "", "exec ./fencelock doctor");
+    assert_eq!(code, Some(69), "{text}{stderr}");
     assert!(text.contains("k.lock, user 0") && text.contains("do not remove it"), "{text}");
 }

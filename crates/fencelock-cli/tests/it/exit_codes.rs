@@ -1,10 +1,10 @@
 //! One test for each row of the table in `fencelock run --help`.
 
 use crate::backend::TestBackend;
-use crate::test::{BINARY, Test};
+use crate::running::hold;
+use crate::test::{BINARY, Test, shell};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
 
 #[test]
 fn the_exit_code_is_the_commands() {
@@ -30,7 +30,13 @@ fn usage_is_64() {
         "run",
         "run k",
         "run k --",
+        "run --also",
         "nonsense",
+        "lock k",
+        "status",
+        "status a b",
+        "completions tcsh",
+        "help nonsense",
         "run --nonsense k -- true",
         "run --guard-group 1",
         "run --guard-command front k -- true",
@@ -57,8 +63,9 @@ fn usage_is_64() {
         "-q -v list",
     ] {
         let output = Test::new(&backend, line).output();
-        assert_eq!(output.status, 64, "{line}: {}", output.stderr);
-        assert!(!output.stderr.is_empty() && output.stdout.is_empty(), "{line} is explained");
+        assert_eq!((output.status, output.stdout.as_str()), (64, ""), "{line}: {}", output.stderr);
+        // Not that of the parser.
+        assert!(output.stderr.starts_with("fencelock: ") && !output.stderr.contains("error"), "{}", output.stderr);
     }
 }
 
@@ -67,30 +74,17 @@ fn an_empty_url_is_64_and_no_other_backend() {
     let backend = TestBackend::files();
     for url in ["", " ", "\t"] {
         for line in ["run -n k -- true", "status k", "list", "wait k", "doctor", "init"] {
-            let output = Test::new(&backend, line).env("FENCELOCK_URL", url).output();
-            assert_eq!(output.status, 64, "{line}: {}", output.stderr);
-            assert!(output.stderr.starts_with("fencelock: the URL is empty: "), "{line}: {}", output.stderr);
+            Test::new(&backend, line).env("FENCELOCK_URL", url).says(64, &["fencelock: the URL is empty: "]);
         }
-        let output = Test::new(&backend, "run --url").arg(url).arg("k").arg("true").output();
-        assert!(output.status == 64 && output.stderr.contains("the URL is empty"), "{}", output.stderr);
+        Test::new(&backend, "run --url").arg(url).arg("k").arg("true").says(64, &["the URL is empty"]);
     }
-    let output = Test::new(&backend, "completions bash").env("FENCELOCK_URL", "").output();
-    assert_eq!(output.status, 0, "what needs no backend needs no URL: {}", output.stderr);
-}
-
-#[test]
-fn a_command_without_a_key_is_not_taken_for_one() {
-    let output = Test::new(&TestBackend::files(), "run -- echo hi").output();
-    assert_eq!(output.status, 64, "{}", output.stderr);
-    assert!(output.stderr.contains("no KEY before `--`") && output.stdout.is_empty(), "{}", output.stderr);
+    Test::new(&backend, "completions bash").env("FENCELOCK_URL", "").says(0, &[]);
 }
 
 #[test]
 fn the_internal_watcher_mode_refuses_other_callers() {
     let backend = TestBackend::files();
-    let output = Test::new(&backend, "--guard-command back touch started").output();
-    assert_eq!(output.status, 64, "{}", output.stderr);
-    assert!(output.stderr.contains("internal to `fencelock run`"), "{}", output.stderr);
+    Test::new(&backend, "--guard-command back touch started").says(64, &["internal to `fencelock run`"]);
     assert!(!backend.dir().join("started").exists());
 }
 
@@ -105,8 +99,7 @@ fn a_directory_that_depends_on_where_and_how_the_program_is_started_is_64() {
         ("file:/tmp/locks?prefix=a", "it has no options"),
     ] {
         for line in ["run k -- true", "list", "doctor"] {
-            let output = Test::new(&backend, line).env("FENCELOCK_URL", url).output();
-            assert!(output.status == 64 && output.stderr.contains(advice), "{line}, {url}: {}", output.stderr);
+            Test::new(&backend, line).env("FENCELOCK_URL", url).says(64, &[advice]);
         }
     }
     assert_eq!(fs::read_dir(backend.dir()).unwrap().count(), 0, "nothing was created");
@@ -160,13 +153,12 @@ fn a_lock_file_or_directory_that_cannot_be_opened_is_69_in_all_commands() {
 fn a_list_names_what_cannot_be_opened_beside_the_held_locks() {
     let backend = TestBackend::files();
     fs::create_dir_all(backend.file("locks/a.lock")).unwrap();
-    let mut holder = Test::script(&backend, "k", "echo ready; read _").start();
-    holder.wait_for("ready");
+    let _holder = hold(&backend, "k");
     let output = Test::new(&backend, "list").output();
     assert_eq!((output.status, output.stdout.lines().count()), (69, 3), "{}", output.stdout);
     let unknown = output.stdout.lines().find(|line| line.contains("unknown (file:")).unwrap();
     assert!(!unknown.contains("exclusive"), "{unknown}");
-    let json: serde_json::Value = serde_json::from_str(&Test::new(&backend, "--json list").output().stdout).unwrap();
+    let json: serde_json::Value = Test::new(&backend, "--json list").json();
     assert!(json[0]["held"].is_null() && json[1]["held"] == true, "{json}");
     assert!(json[0]["mode"].is_null() && json[0]["holder_count"] == 0 && json[1]["mode"] == "exclusive", "{json}");
     Test::new(&backend, "list j").run();
@@ -188,8 +180,7 @@ fn a_lock_that_no_replica_confirms_is_69_and_named() {
 #[test]
 fn busy_is_75_and_names_the_key_and_its_holder() {
     let backend = TestBackend::files();
-    let mut holder = Test::script(&backend, "--label nightly k", "echo ready; read _").start();
-    holder.wait_for("ready");
+    let holder = hold(&backend, "--label nightly k");
     Test::new(&backend, "run -n k -- true")
         .stderr("fencelock: k is held by *:* (nightly), *; use -w to wait longer\n")
         .status(75)
@@ -200,8 +191,7 @@ fn busy_is_75_and_names_the_key_and_its_holder() {
 #[test]
 fn a_wait_that_ran_out_is_75_and_says_how_long_it_was() {
     let backend = TestBackend::files();
-    let mut holder = Test::script(&backend, "k", "echo ready; read _").start();
-    holder.wait_for("ready");
+    let _holder = hold(&backend, "k");
     Test::new(&backend, "run -w 2 k -- true")
         .stderr(
             "fencelock: waiting for k, held by *:*\n\
@@ -211,16 +201,6 @@ fn a_wait_that_ran_out_is_75_and_says_how_long_it_was() {
         .run();
 }
 
-#[test]
-fn busy_has_another_exit_code_if_requested() {
-    let backend = TestBackend::files();
-    let mut holder = Test::script(&backend, "k", "echo ready; read _").start();
-    holder.wait_for("ready");
-    Test::new(&backend, "run -q -n -E 0 k -- true").status(0).run();
-    Test::new(&backend, "run -q -n -E 3 k -- true").status(3).run();
-    Test::new(&backend, "run -q -n k -- true").status(75).run();
-}
-
 /// No file may grow, as on a full disk. A claim that fails is repeated.
 #[test]
 fn a_record_that_is_lost_is_warned_of_once_and_only_with_the_lock() {
@@ -228,16 +208,9 @@ fn a_record_that_is_lost_is_warned_of_once_and_only_with_the_lock() {
     fs::create_dir(backend.file("locks")).unwrap();
     fs::write(backend.file("locks/k.lock"), "damaged").unwrap();
     let warnings = |text: &str| text.matches("the record of the last hold is lost").count();
-    let script = "trap '' XFSZ; ulimit -f 0; exec \"$0\" run -w 1 k -- true";
-    let full = Command::new("sh")
-        .args(["-c", script, BINARY])
-        .env("FENCELOCK_URL", backend.url())
-        .env("XDG_CONFIG_HOME", backend.dir())
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&full.stderr);
-    assert!(full.status.code() == Some(69) && said.contains("free some space"), "{said}");
-    assert_eq!(warnings(&said), 0, "{said}");
+    let full = shell(&backend, &format!("trap '' XFSZ; ulimit -f 0; exec {BINARY} run -w 1 k -- true")).end();
+    assert!(full.status == 69 && full.stderr.contains("free some space"), "{}", full.stderr);
+    assert_eq!(warnings(&full.stderr), 0, "{}", full.stderr);
     let output = Test::new(&backend, "run k -- true").output();
     assert!(output.status == 0 && warnings(&output.stderr) == 1, "{}", output.stderr);
 }
@@ -264,24 +237,6 @@ fn a_command_that_does_not_exist_is_127_and_the_lock_is_free_again() {
 }
 
 #[test]
-fn help_and_version_are_0() {
-    let backend = TestBackend::files();
-    for line in ["--help", "-h", "--version", "run --help", "run -h", "list --help", "break --help"] {
-        let output = Test::new(&backend, line).output();
-        assert_eq!((output.status, output.stderr.as_str()), (0, ""), "{line}");
-        assert!(!output.stdout.is_empty(), "{line}");
-    }
-}
-
-#[test]
-fn the_table_is_in_the_help() {
-    let output = Test::new(&TestBackend::files(), "run --help").output();
-    for row in ["\n  64  ", "\n  69  ", "\n  75  ", "\n  76  ", "\n  126 ", "\n  127 ", "\n  128+N"] {
-        assert!(output.stdout.contains(row), "{row:?} in {}", output.stdout);
-    }
-}
-
-#[test]
 fn a_server_that_wants_a_password_is_64_and_says_where_to_put_it() {
     let Some(backend) = TestBackend::redis() else { return };
     backend.server().command(&["CONFIG", "SET", "requirepass", "sesame"]);
@@ -291,12 +246,4 @@ fn a_server_that_wants_a_password_is_64_and_says_where_to_put_it() {
         .run();
     let open = backend.url().replace("redis://", "redis://:sesame@");
     Test::new(&backend, "run k -- true").env("FENCELOCK_URL", &open).run();
-}
-
-#[test]
-fn locks_in_memory_are_refused_with_what_to_use_instead() {
-    Test::new(&TestBackend::files(), "run k --url memory: -- true")
-        .stderr("fencelock: locks at memory: are not visible to other processes; use file:DIR or redis://HOST\n")
-        .status(64)
-        .run();
 }

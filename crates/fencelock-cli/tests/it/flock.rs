@@ -1,6 +1,7 @@
 //! `alias flock='fencelock run'`: what flock(1) understands either means the same, or is refused with a reason.
 
 use crate::backend::TestBackend;
+use crate::running::hold;
 use crate::test::Test;
 
 #[test]
@@ -25,15 +26,13 @@ fn a_line_is_run_by_a_shell() {
             .run();
     }
     Test::new(&backend, "run k -c").arg("echo $0").env("SHELL", "").stdout("/bin/sh\n").run();
-    let output = Test::new(&backend, "run k -c").arg("true").arg("echo").output();
-    assert!(output.status == 64 && output.stderr.contains("cannot be used with"), "{}", output.stderr);
+    Test::new(&backend, "run k -c").arg("true").arg("echo").says(64, &["cannot be used with"]);
 }
 
 #[test]
 fn a_busy_lock_ends_with_the_code_that_was_chosen() {
     let backend = TestBackend::files();
-    let mut holder = Test::script(&backend, "k", "echo ready; read _").start();
-    holder.wait_for("ready");
+    let _holder = hold(&backend, "k");
     for options in ["--nonblock --conflict-exit-code 1", "-n -E 1", "--timeout 0.1 -E 1", "-w 0 -E 1"] {
         Test::new(&backend, &format!("run -q {options} k true")).status(1).run();
     }
@@ -44,11 +43,9 @@ fn a_mode_that_the_backend_lacks_is_refused_before_the_command_starts() {
     let backend = TestBackend::files();
     // The refusal needs no request to the servers.
     let quorum = "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3";
-    let output = Test::new(&backend, "run --permits 3 k -- echo started").env("FENCELOCK_URL", quorum).output();
-    assert_eq!((output.status, output.stdout.as_str()), (64, ""), "{}", output.stderr);
-    for part in ["has no semaphores, so k cannot be acquired as 1 of 3 permits", "use slots"] {
-        assert!(output.stderr.contains(part), "{}", output.stderr);
-    }
+    let why = ["has no semaphores, so k cannot be acquired as 1 of 3 permits", "use slots"];
+    Test::new(&backend, "run --permits 3 k -- touch ran").env("FENCELOCK_URL", quorum).says(64, &why);
+    assert!(!backend.file("ran").exists());
 }
 
 #[test]

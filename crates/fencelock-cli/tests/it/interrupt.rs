@@ -1,7 +1,7 @@
 //! ^C on a terminal ends the script around the program, in bash and in dash; a signal that somebody sends with `kill` does not.
 
 use crate::backend::TestBackend;
-use crate::running::{Running, send};
+use crate::running::{Running, hold, send};
 use crate::terminal::on_a_terminal;
 use crate::test::{BINARY, Test};
 use std::fs;
@@ -51,15 +51,13 @@ fn control_c_ends_the_script_if_the_output_is_redirected() {
 #[test]
 fn control_c_while_waiting_ends_the_script() {
     let backend = TestBackend::files();
-    let mut holder = Test::script(&backend, "held", "echo ready; read _; true").start();
-    holder.wait_for("ready");
+    let holder = hold(&backend, "held");
     for shell in SHELLS {
         for line in ["run held -- echo never", "run -q held -- echo never > out", "wait held"] {
             ends(&backend, shell, &format!("(sleep 0.3; echo ready) & {BINARY} {line}"), "\x03");
         }
     }
-    holder.say("\n");
-    assert_eq!(holder.end().status, 0);
+    holder.finish();
 }
 
 #[test]

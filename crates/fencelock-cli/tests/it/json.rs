@@ -1,7 +1,7 @@
 //! What docs/en/json.md says, and what the program writes.
 
 use crate::backend::TestBackend;
-use crate::running::{wait_for_waiters, wait_until};
+use crate::running::{hold, wait_for_waiters, wait_until};
 use crate::test::{Output, Test};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -275,7 +275,7 @@ fn the_output_of_an_election_is_as_documented() {
 }
 
 fn answer_or_busy(backend: &TestBackend) -> Value {
-    serde_json::from_str(&Test::new(backend, "--json status e").output().stdout).unwrap()
+    Test::new(backend, "--json status e").json()
 }
 
 #[test]
@@ -324,8 +324,7 @@ fn a_wait_is_reported_as_documented() {
 fn every_failure_is_an_event_with_a_kind() {
     let backend = TestBackend::files();
     let holder = {
-        let mut holder = Test::script(&backend, "taken", "echo ready; read _").start();
-        holder.wait_for("ready");
+        let holder = hold(&backend, "taken");
         holder
     };
     for (line, kind, exit) in [
@@ -356,8 +355,7 @@ fn every_failure_is_an_event_with_a_kind() {
 #[test]
 fn a_flag_of_the_command_is_not_ours() {
     let backend = TestBackend::files();
-    let output = Test::new(&backend, "run --nonsense k -- c --json").output();
-    assert!(output.status == 64 && output.stderr.starts_with("fencelock: unexpected"), "{}", output.stderr);
+    Test::new(&backend, "run --nonsense k -- c --json").says(64, &["fencelock: unexpected"]);
 }
 
 #[test]

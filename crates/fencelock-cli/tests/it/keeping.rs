@@ -67,10 +67,8 @@ fn stop_beyond_the_lease(backend: &TestBackend, session: &Session) -> (String, S
     let holder = session.holder(backend, "--ttl 2s k");
     let keeper = keeper(backend, "k");
     send(&keeper, "STOP");
-    let output = Test::new(backend, &format!("release k --holder {holder}")).output();
-    assert_eq!(output.status, 69);
     let silent = format!("the process that keeps this lock ({keeper}) does not answer");
-    assert!(output.stderr.contains(&silent), "{}", output.stderr);
+    Test::new(backend, &format!("release k --holder {holder}")).says(69, &[&silent]);
     wait_until_free(backend, "k");
     (holder, keeper)
 }
@@ -114,9 +112,7 @@ fn a_lock_lives_as_long_as_its_process() {
         let label = format!("while {} sleep: build", session.pid());
         let state: Value = serde_json::from_str(&status(&backend, "k").stdout).unwrap();
         assert_eq!((&state["held"], state["owner"]["label"].as_str()), (&Value::Bool(true), Some(&*label)), "{state}");
-        let busy = Test::new(&backend, "run -w 3s k -- true").output();
-        assert_eq!(busy.status, 75, "renewed beyond its TTL: {}", busy.stderr);
-        assert!(busy.stderr.contains(&label), "{}", busy.stderr);
+        Test::new(&backend, "run -w 3s k -- true").says(75, &[&label]);
         drop(session);
         wait_until_free(&backend, "k");
         wait_until("the end of the keeper", || (!is_alive(&keeper)).then_some(()));
@@ -124,20 +120,6 @@ fn a_lock_lives_as_long_as_its_process() {
             assert_eq!(names(&backend), ["k.lock"]);
         }
     }
-}
-
-#[test]
-fn a_shell_reads_the_answer_and_goes_on() {
-    let backend = TestBackend::files();
-    let script = format!("h=$({BINARY} acquire k --while-pid $$ 2>&1) && echo \"got $h\"; read _; exit 3");
-    let mut shell = shell(&backend, &script);
-    let got = shell.wait_for("got ");
-    assert_eq!(got.len(), 4 + 32, "{got}");
-    assert!(!is_free(&backend, "k"));
-    shell.say("\n");
-    // The streams of the shell are closed too: the keeper has none of them.
-    assert_eq!(shell.end().status, 3);
-    wait_until_free(&backend, "k");
 }
 
 #[test]
@@ -410,14 +392,12 @@ fn only_the_holder_releases() {
         let session = Session::start();
         let holder = session.holder(&backend, "k");
         let wrong = format!("{}{}", &holder[..16], "0".repeat(16));
-        let output = Test::new(&backend, &format!("release k --holder {wrong}")).output();
-        assert_eq!(output.status, 76, "the name of the socket is not enough: {}", output.stderr);
-        let output = Test::new(&backend, &format!("release j --holder {holder}")).output();
-        assert_eq!(output.status, 76, "another key: {}", output.stderr);
+        Test::new(&backend, &format!("release k --holder {wrong}")).says(76, &[]);
+        Test::new(&backend, &format!("release j --holder {holder}")).says(76, &[]);
         assert!(!is_free(&backend, "k"));
         Test::new(&backend, &format!("release k --holder {holder}")).stdout("k: released\n").run();
         assert!(is_free(&backend, "k"));
-        assert_eq!(Test::new(&backend, &format!("release k --holder {holder}")).output().status, 76);
+        Test::new(&backend, &format!("release k --holder {holder}")).says(76, &[]);
         // Its process does not keep it from being acquired again.
         session.holder(&backend, "k");
     }
@@ -428,9 +408,7 @@ fn a_broken_lock_warns_or_terminates() {
     for backend in TestBackend::every_kind() {
         let mut session = Session::start();
         session.holder(&backend, "--label job k");
-        let output = Test::new(&backend, "break k").output();
-        assert_eq!(output.status, 64);
-        assert!(output.stderr.contains("add --yes to break this lock"), "{}", output.stderr);
+        Test::new(&backend, "break k").says(64, &["add --yes to break this lock"]);
         Test::new(&backend, "break --yes k").stdout("k: broke the lock held by * (while * sleep: job) for *\n").run();
         let shown = wait_until("the warning", || {
             let shown = Test::new(&backend, "status k").output().stdout;
@@ -487,13 +465,10 @@ fn every_script_of_a_session_may_ask_for_its_lock() {
         }
         let first = session.acquire(&backend, "--json -n k").output().stdout;
         assert_eq!(first.matches("holder").count(), 1, "{first}");
-        let output = session.acquire(&backend, "j --also k").output();
-        assert_eq!(output.status, 64);
         let why = format!("fencelock: k is already held for process {} (sleep), until it ends", session.pid());
-        assert!(output.stderr.contains(&why), "{}", output.stderr);
+        session.acquire(&backend, "j --also k").says(64, &[&why]);
         for other in ["k --on-lost term", "-s k", "s"] {
-            let output = session.acquire(&backend, other).output();
-            assert!(output.status == 64 && output.stderr.contains("with other options"), "{other}: {}", output.stderr);
+            session.acquire(&backend, other).says(64, &["with other options"]);
         }
         assert_eq!(session.acquire(&backend, "-n --nested-ok k").output().status, 75);
         let other = Session::start();
@@ -539,8 +514,7 @@ fn a_killed_keeper_frees_its_locks_in_files_at_once_and_leaves_nothing() {
     wait_until_free(&backend, "k");
     wait_until_free(&backend, "j");
     assert_eq!(names(&backend), ["j.lock", "k.lock"]);
-    let output = Test::new(&backend, &format!("release k --holder {holder}")).output();
-    assert_eq!(output.status, 76, "{}", output.stderr);
+    Test::new(&backend, &format!("release k --holder {holder}")).says(76, &[]);
     session.holder(&backend, "k");
 }
 
@@ -554,8 +528,7 @@ fn a_log_out_and_a_stop_of_the_session_do_not_end_the_lock() {
         send(&keeper, signal);
     }
     // It has handled them when it answers.
-    let output = Test::new(&backend, "break k").output();
-    assert!(output.stderr.contains("--yes"), "{}", output.stderr);
+    Test::new(&backend, "break k").says(64, &["--yes"]);
     assert!(is_alive(&keeper) && !is_free(&backend, "k"));
     let stat = fs::read_to_string(format!("/proc/{keeper}/stat")).unwrap();
     let of_session = stat.rsplit_once(") ").unwrap().1.split(' ').nth(3).unwrap();
@@ -576,8 +549,7 @@ fn a_lock_that_the_shell_holds_with_a_descriptor_is_not_inherited() {
     let mut shell = shell(&backend, &script);
     shell.wait_for("free");
     assert!(!is_free(&backend, "k"));
-    shell.say("\n");
-    assert_eq!(shell.end().status, 0);
+    shell.finish();
 }
 
 #[test]
@@ -607,13 +579,9 @@ fn a_keeper_is_no_command() {
 fn options_of_a_keeper_need_a_process() {
     let backend = TestBackend::files();
     for options in ["--also j", "--slots 2", "--max-hold 1s", "--on-lost term"] {
-        let output = Test::new(&backend, &format!("acquire k {options}")).output();
-        assert_eq!(output.status, 64);
-        assert!(output.stderr.contains("--while-pid"), "{}", output.stderr);
+        Test::new(&backend, &format!("acquire k {options}")).says(64, &["--while-pid"]);
     }
-    let output = Test::new(&backend, "acquire k").output();
-    assert_eq!(output.status, 64);
-    assert!(output.stderr.contains("--while-pid PID, in a shell --while-pid $$"), "{}", output.stderr);
+    Test::new(&backend, "acquire k").says(64, &["--while-pid PID, in a shell --while-pid $$"]);
 }
 
 /// Sessions that come and go, and are killed in between. Each adds one to a counter while it has the lock, not atomically.

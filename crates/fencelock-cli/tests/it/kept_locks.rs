@@ -2,7 +2,7 @@
 
 use crate::backend::TestBackend;
 use crate::running::{children, is_alive, is_stopped, send, wait_until};
-use crate::test::{BINARY, Output, Test};
+use crate::test::{BINARY, Test};
 use std::fs;
 
 /// Starts a process that outlives it, and waits.
@@ -57,23 +57,6 @@ fn a_kill_by_the_name_of_the_command_frees_no_lock_while_its_work_goes_on() {
         assert!(!is_alive(&left), "{options}");
         outer.say("\n");
     }
-}
-
-#[test]
-fn a_lock_is_free_when_its_command_ends_although_the_watcher_had_its_file() {
-    let backend = TestBackend::files();
-    Test::script(&backend, "--hold-for 0.1 k", "setsid sleep 1000 > /dev/null 2>&1 & echo $! > left").ok();
-    assert_eq!(status(&backend, "k"), 0);
-    let left = fs::read_to_string(backend.file("left")).unwrap();
-    assert!(is_alive(left.trim()));
-    send(left.trim(), "KILL");
-}
-
-#[test]
-fn the_command_does_not_inherit_the_files_of_the_locks() {
-    let backend = TestBackend::files();
-    let Output { stdout, .. } = Test::script(&backend, "k", "ls -l /proc/self/fd").output();
-    assert!(stdout.contains("0 -> ") && !stdout.contains(".lock"), "{stdout}");
 }
 
 #[test]

@@ -12,7 +12,6 @@ fn a_url_or_a_kubeconfig_that_is_wrong_is_refused_at_once() {
         ("kube-lease:///jobs", "set KUBECONFIG"),
     ] {
         let test = Test::new(&backend, "run k -- true").env("FENCELOCK_URL", url);
-        let output = test.env("KUBECONFIG", "/nowhere").env("KUBERNETES_SERVICE_HOST", "").output();
-        assert!(output.status == 64 && output.stderr.contains(text), "{}: {}", output.status, output.stderr);
+        test.env("KUBECONFIG", "/nowhere").env("KUBERNETES_SERVICE_HOST", "").says(64, &[text]);
     }
 }

@@ -2,18 +2,14 @@
 
 use crate::backend::TestBackend;
 use crate::running::{Running, wait_until};
-use crate::test::{BINARY, Test};
+use crate::test::{BINARY, Test, shell};
 use fencelock_testkit::{Reply, ThreadLimit};
-use std::process::Command;
 
 #[test]
 fn too_few_open_files_are_an_error_that_says_so() {
     let backend = TestBackend::files();
     for files in [6, 7, 10, 16] {
-        let mut command = Command::new("sh");
-        let script = format!("ulimit -n {files}; exec {BINARY} --url {} run k -- true", backend.url());
-        command.arg("-c").arg(script).current_dir(backend.dir());
-        let output = Running::start(command, "").end();
+        let output = shell(&backend, &format!("ulimit -n {files}; exec {BINARY} run k -- true")).end();
         let wanted = "fencelock: cannot open 24 files at the same time, which it needs (raise ulimit -n): ";
         assert!(output.status == 71 && output.stderr.starts_with(wanted), "{files}: {}", output.stderr);
         assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);

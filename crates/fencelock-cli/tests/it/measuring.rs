@@ -2,7 +2,7 @@
 #![allow(clippy::float_cmp, reason = "numbers that are kept stay the same")]
 
 use crate::backend::TestBackend;
-use crate::running::wait_for_waiters;
+use crate::running::{hold, wait_for_waiters};
 use crate::test::{BINARY, Test, shell};
 use fencelock::Clock;
 use fencelock::backends::BootClock;
@@ -82,8 +82,7 @@ fn a_run_that_does_not_get_the_lock_leaves_the_times_of_the_one_that_has_it() {
         assert_eq!(busy[series], held[series]);
     }
     assert!(!busy.contains_key("end_timestamp_seconds"), "{busy:?}");
-    holder.say("\n");
-    assert_eq!(holder.end().status, 0);
+    holder.finish();
     let seen = measured(&backend, "k");
     assert_eq!(
         (outcome(&seen).as_str(), seen["start_timestamp_seconds"]),
@@ -125,8 +124,7 @@ fn the_outcome_tells_why_a_command_did_not_run_or_was_ended() {
 #[test]
 fn a_wait_that_a_signal_ends_is_cancelled_and_one_that_succeeds_is_measured() {
     let Some(backend) = TestBackend::redis().map(with_directory) else { return };
-    let mut holder = Test::script(&backend, "k", "echo held; read _; true").start();
-    holder.wait_for("held");
+    let mut holder = hold(&backend, "k");
     let mut waiter = run(&backend, "-q k", "true").start();
     wait_for_waiters(&backend, "k", 1);
     waiter.kill("TERM");
@@ -162,8 +160,7 @@ fn a_directory_that_cannot_be_used_is_found_before_the_command_runs() {
     if rustix::process::geteuid().as_raw() != 0 {
         let closed = std::os::unix::fs::PermissionsExt::from_mode(0o555);
         fs::set_permissions(backend.file("metrics"), closed).unwrap();
-        let output = run(&backend, "k", "touch ran").output();
-        assert!(output.status == 64 && output.stderr.contains("ermission denied"), "{}", output.stderr);
+        run(&backend, "k", "touch ran").says(64, &["ermission denied"]);
     }
     assert!(!backend.file("ran").exists() && !backend.file("locks").exists(), "nothing was acquired");
 }

@@ -27,34 +27,6 @@ fn help_and_version_are_commands_too() {
 }
 
 #[test]
-fn every_error_begins_with_the_name_of_the_program() {
-    for line in [
-        "",
-        "nonsense",
-        "lock k",
-        "run",
-        "run k",
-        "run -- ls",
-        "run a b -- c",
-        "run --nonsense k -- ls",
-        "run -w x k -- ls",
-        "run -n -w 5 k -- ls",
-        "run --also",
-        "run --url nonsense k -- ls",
-        "status",
-        "status a b",
-        "completions tcsh",
-        "man nonsense",
-        "help nonsense",
-        "--guard-command front touch started",
-    ] {
-        let output = said(line);
-        assert_eq!(output.status, 64, "{line}: {}", output.stderr);
-        assert!(output.stderr.starts_with("fencelock: ") && !output.stderr.contains("error"), "{}", output.stderr);
-    }
-}
-
-#[test]
 fn a_command_of_another_program_leads_to_ours() {
     for (line, ours) in [
         ("lock k", "fencelock run KEY -- COMMAND"),

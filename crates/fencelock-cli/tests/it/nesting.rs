@@ -31,8 +31,7 @@ fn slots_are_not_waited_for_if_this_program_has_all_of_them() {
     let backend = TestBackend::files();
     for (slots, status) in [("1", 64), ("2", 0)] {
         let line = format!("run -q --slots {slots} k -- {BINARY} run -q --slots {slots} k -- true");
-        let output = Test::new(&backend, &line).output();
-        assert_eq!(output.status, status, "{}", output.stderr);
+        Test::new(&backend, &line).says(status, &[]);
     }
 }
 
@@ -57,8 +56,7 @@ fn a_lock_further_out_is_free_when_its_holder_has_released_it() {
     // As a daemon that the command has left behind: the holder no longer holds the lock.
     let gone = format!("[[\"k\",null,\"{}\"]]", "0".repeat(32));
     Test::new(&backend, &inner).env("FENCELOCK_OUTER", &gone).stdout("again\n").run();
-    let output = Test::new(&backend, &inner).env("FENCELOCK_OUTER", "[[\"k\",null]]").output();
-    assert_eq!(output.status, 64, "without a holder, it is unknown: {}", output.stderr);
+    Test::new(&backend, &inner).env("FENCELOCK_OUTER", "[[\"k\",null]]").says(64, &[]);
 }
 
 #[test]
@@ -83,8 +81,7 @@ fn one_backend_is_one_however_it_is_written() {
     let backend = TestBackend::files();
     let path = backend.url().strip_prefix("file:").unwrap().replace("/locks", "/./locks/");
     let script = format!("{BINARY} run -n --url file://{path} k -- true");
-    let output = Test::script(&backend, "k", &script).output();
-    assert!(output.status == 64 && output.stderr.contains("runs under"), "{}", output.stderr);
+    Test::script(&backend, "k", &script).says(64, &["runs under"]);
 }
 
 #[test]
@@ -93,8 +90,7 @@ fn a_hold_that_is_over_does_not_matter_to_those_who_say_so() {
     let test = Test::new(&backend, "run --nested-ok k -- echo held").env("FENCELOCK_KEY", "k");
     test.stdout("held\n").run();
     Test::new(&backend, "wait --nested-ok k").env("FENCELOCK_KEY", "k").run();
-    let output = Test::new(&backend, "run k -- true").env("FENCELOCK_KEY", "k").output();
-    assert_eq!(output.status, 64, "{}", output.stderr);
+    Test::new(&backend, "run k -- true").env("FENCELOCK_KEY", "k").says(64, &[]);
 }
 
 #[test]

@@ -6,9 +6,7 @@ use fencelock_testkit::ObjectFaults;
 
 /// Runs a command that must end with this code and print this.
 fn run(test: Test<'_>, status: i32, said: &str) {
-    let output = test.output();
-    let shown = format!("{}{}", output.stdout, output.stderr);
-    assert!(output.status == status && shown.contains(said), "{}: {shown}", output.status);
+    let shown = test.says(status, &[said]);
     assert!(!shown.contains("s3cret") && !shown.contains("k3y-of-objects") && !shown.contains("Signature"), "{shown}");
 }
 

@@ -1,14 +1,13 @@
 //! `run --once-per`: at most one success in each window. `once` shows it, `once --clear` allows another run.
 
 use crate::backend::TestBackend;
-use crate::running::{copy_program, wait_until};
+use crate::keeping::OpenDirectory;
+use crate::running::wait_until;
 use crate::test::Test;
 use fencelock_testkit::Reply;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 
 /// No test lasts into the next window.
 const RUN: &str = "run --once-per 365d job -- sh -c";
@@ -39,28 +38,19 @@ fn a_success_uses_the_window_up_and_a_failure_does_not() {
 /// The file of a completion belongs to the user whose run wrote it last.
 #[test]
 fn users_of_one_sticky_directory_record_their_runs_in_turn() {
-    let backend = TestBackend::files();
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can play other users");
-        return;
-    }
-    let (locks, program) = (backend.file("locks"), backend.file("fencelock"));
+    let test = "users_of_one_sticky_directory_record_their_runs_in_turn";
+    let Some(directory) = OpenDirectory::for_others(test) else { return };
+    let locks = directory.0.path().join("locks");
     fs::create_dir(&locks).unwrap();
-    for (path, mode) in [(backend.dir(), 0o755), (&locks, 0o1777)] {
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
-    }
-    // The program may be where these users cannot read it.
-    copy_program(&program);
+    fs::set_permissions(&locks, fs::Permissions::from_mode(0o1777)).unwrap();
     for user in [12_345, 12_346] {
-        let mut command = Command::new(&program);
-        command.args(["run", "--min-interval", "1s", "job", "--", "echo", "ran"]).uid(user).gid(user).current_dir("/");
-        command.env("FENCELOCK_URL", backend.url()).env("XDG_CONFIG_HOME", backend.dir());
         // The run of the first user counts for a second.
         let said = wait_until("a run of this user", || {
-            let output = command.output().unwrap();
-            (output.stdout == b"ran\n" || !output.status.success()).then_some(output.stderr)
+            let line = "exec ./fencelock run --min-interval 1s job -- echo ran";
+            let (code, stdout, stderr) = directory.shell(user, "", line);
+            (stdout == "ran\n" || code != Some(0)).then_some(stderr)
         });
-        assert_eq!(String::from_utf8_lossy(&said), "", "user {user}");
+        assert_eq!(said, "", "user {user}");
     }
 }
 
@@ -73,8 +63,7 @@ fn a_busy_run_is_waited_for_or_not() {
     Test::new(&backend, "once job").stdout("job: not done in this window\n").run();
     let waiting = run(&backend, "echo ran").start();
     waiting.wait_for_error("waiting for job");
-    busy.say("\n");
-    assert_eq!(busy.end().status, 0);
+    busy.finish();
     let waited = waiting.end();
     assert_eq!((waited.status, waited.stdout.as_str()), (0, ""), "{}", waited.stderr);
     assert!(waited.stderr.contains("job: done by "), "{}", waited.stderr);
@@ -83,7 +72,7 @@ fn a_busy_run_is_waited_for_or_not() {
 #[test]
 fn programs_read_who_has_done_the_work() {
     let backend = TestBackend::files();
-    let json = |line: &str| -> Value { serde_json::from_str(&Test::new(&backend, line).output().stdout).unwrap() };
+    let json = |line: &str| -> Value { Test::new(&backend, line).json() };
     assert!(json("--json once job")["done"].is_null() && json("--json status job")["done"].is_null());
     Test::new(&backend, "run --label nightly --once-per 365d job -- true").run();
     for line in ["--json once job", "--json status job"] {
@@ -129,9 +118,7 @@ fn stores(backend: &TestBackend, ago: i64, until_in: i64) -> i64 {
 }
 
 fn runs(backend: &TestBackend, options: &str) -> String {
-    let output = Test::new(backend, &format!("run {options} job -- echo ran")).output();
-    assert_eq!(output.status, 0, "{options}: {}", output.stderr);
-    output.stdout + &output.stderr
+    Test::new(backend, &format!("run {options} job -- echo ran")).says(0, &[])
 }
 
 #[test]
@@ -168,14 +155,8 @@ fn what_is_not_understood_is_named_and_nothing_runs() {
     let Some(backend) = TestBackend::redis() else { return };
     backend.server().command(&["SET", "fencelock:{job}:once", "3 soon"]);
     for line in ["run --once-per 365d job -- echo ran", "once job", "once job --clear"] {
-        let refused = Test::new(&backend, line).output();
-        assert_eq!((refused.status, refused.stdout.as_str()), (64, ""), "{line}");
-        assert!(
-            refused.stderr.contains("fencelock:{job}:once") && refused.stderr.contains("3 soon"),
-            "{}",
-            refused.stderr
-        );
+        let said = Test::new(&backend, line).says(64, &["fencelock:{job}:once", "3 soon"]);
+        assert!(!said.contains("ran"), "{said}");
     }
-    let status = Test::new(&backend, "status job").output();
-    assert!(status.status == 0 && status.stdout.contains("whether its work is done is unknown"), "{}", status.stdout);
+    Test::new(&backend, "status job").says(0, &["whether its work is done is unknown"]);
 }

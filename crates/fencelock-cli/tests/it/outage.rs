@@ -1,7 +1,7 @@
 //! A server that is away when the wait begins is waited for as one that goes away later.
 
 use crate::backend::TestBackend;
-use crate::running::wait_until;
+use crate::running::{hold, wait_until};
 use crate::test::Test;
 use fencelock_testkit::{Proxy, Reply, Then};
 use std::net::TcpListener;
@@ -52,10 +52,8 @@ fn the_wait_for_a_server_has_the_limit_of_the_wait() {
     // The TTL is shorter, so that no limit but the one that was set ends it.
     for line in ["run --ttl 50ms -w 0.5 k -- true", "wait -w 0.5 k", "acquire --ttl 50ms -w 0.5 k"] {
         let begun = Instant::now();
-        let output = Test::new(&backend, line).env("FENCELOCK_URL", "redis://127.0.0.1:1").output();
-        assert!(begun.elapsed() >= Duration::from_millis(500), "{line}: {}", output.stderr);
-        assert_eq!(output.status, 69, "{line}: {}", output.stderr);
-        assert!(output.stderr.contains(" cannot be reached after "), "{line}: {}", output.stderr);
+        Test::new(&backend, line).env("FENCELOCK_URL", "redis://127.0.0.1:1").says(69, &[" cannot be reached after "]);
+        assert!(begun.elapsed() >= Duration::from_millis(500), "{line}");
     }
 }
 
@@ -90,8 +88,7 @@ fn without_a_limit_a_wait_for_a_server_that_does_not_answer_ends_after_the_ttl()
 #[test]
 fn a_wait_that_ends_before_the_last_reply_names_the_last_holder() {
     let Some(backend) = TestBackend::redis() else { return };
-    let mut holder = Test::script(&backend, "--ttl 60s k", "echo ready; read _").start();
-    holder.wait_for("ready");
+    let _holder = hold(&backend, "--ttl 60s k");
     // Only the wait ends a request.
     let url = format!("{}?timeout=60000", backend.server().url());
     let waiter = Test::new(&backend, "wait -w 4 k").env("FENCELOCK_URL", &url).start();
@@ -111,9 +108,8 @@ fn who_does_not_wait_is_answered_at_once() {
         ("wait -w 0 k", " cannot be reached"),
         ("acquire -n k", " cannot be reached"),
     ] {
-        let output = Test::new(&backend, line).env("FENCELOCK_URL", "redis://127.0.0.1:1").output();
-        assert_eq!((output.status, output.stderr.lines().count()), (69, 1), "{line}: {}", output.stderr);
-        assert!(output.stderr.contains(said), "{line}: {}", output.stderr);
+        let said = Test::new(&backend, line).env("FENCELOCK_URL", "redis://127.0.0.1:1").says(69, &[said]);
+        assert_eq!(said.lines().count(), 1, "{line}: {said}");
     }
 }
 

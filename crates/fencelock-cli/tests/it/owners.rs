@@ -18,11 +18,9 @@ fn a_name_of_a_process_is_an_owner_of_its_own() {
         let also = runner.holder(&backend, "cache --owner job-1");
         let of_job_2 = runner.holder(&backend, "docs --owner job-2");
         for (session, owner) in [(&runner, "--owner job-2"), (&runner, ""), (&other, "--owner job-1")] {
-            let output = session.acquire(&backend, &format!("-n deploy {owner}")).output();
-            assert_eq!(output.status, 75, "{owner}: {}", output.stderr);
             let named = format!("(for job-1 while {} sleep: web)", runner.pid());
-            assert!(output.stderr.contains(&named), "{}", output.stderr);
-            assert!(Test::new(&backend, "list").output().stdout.contains(&named));
+            session.acquire(&backend, &format!("-n deploy {owner}")).says(75, &[&named]);
+            Test::new(&backend, "list").says(0, &[&named]);
         }
         let state: Value = serde_json::from_str(&status(&backend, "deploy").stdout).unwrap();
         assert_eq!(
@@ -48,12 +46,7 @@ fn a_name_of_a_process_is_an_owner_of_its_own() {
         Test::new(&backend, &format!("release docs --holder {of_job_2}")).stdout("docs: released\n").run();
         all("--json --owner job-2").stdout("{\"key\":\"deploy\",\"reason\":null,\"released\":true}\n").run();
         assert!(is_free(&backend, "deploy"));
-        let output = all("--owner job-2").output();
-        assert!(
-            output.status == 0 && output.stderr.contains("no locks here for the owner named job-2"),
-            "{}",
-            output.stderr
-        );
+        all("--owner job-2").says(0, &["no locks here for the owner named job-2"]);
     }
 }
 
@@ -64,8 +57,7 @@ fn a_long_label_is_cut_and_refuses_no_lock() {
     for line in
         ["run k --label LABEL -- true".to_owned(), format!("acquire k --while-pid {} --label LABEL", session.pid())]
     {
-        let output = Test::new(&backend, &line.replace("LABEL", &label)).output();
-        assert_eq!(output.status, 0, "{line}: {}", output.stderr);
+        Test::new(&backend, &line.replace("LABEL", &label)).says(0, &[]);
     }
 }
 
@@ -81,9 +73,7 @@ fn a_name_of_an_owner_is_one_plain_word() {
         (&long, "64 bytes"),
     ] {
         for line in ["acquire k", "release --all"] {
-            let output =
-                Test::new(&backend, &format!("{line} --while-pid {} --owner", session.pid())).arg(name).output();
-            assert!(output.status == 64 && output.stderr.contains(why), "{name:?}: {}", output.stderr);
+            Test::new(&backend, &format!("{line} --while-pid {} --owner", session.pid())).arg(name).says(64, &[why]);
         }
     }
     for line in
@@ -121,7 +111,7 @@ fn one_keeper_has_all_locks_of_a_session() {
         let first: Vec<_> = (0..40).map(|number| session.holder(&backend, &options(number))).collect();
         let again: Vec<_> = (0..40).map(|number| session.holder(&backend, &options(number))).collect();
         assert_eq!(first, again);
-        let state: Value = serde_json::from_str(&Test::new(&backend, "--json list").output().stdout).unwrap();
+        let state: Value = Test::new(&backend, "--json list").json();
         let mut keepers: Vec<_> =
             state.as_array().unwrap().iter().map(|held| held["owner"]["pid"].to_string()).collect();
         assert_eq!(keepers.len(), 40);
@@ -199,10 +189,9 @@ fn a_lock_is_not_kept_with_other_options_than_its_request_gives() {
     let Some(backend) = TestBackend::redis() else { return };
     let session = Session::start();
     let holder = session.holder(&backend, "k");
-    let with = |options: &str| session.acquire(&backend, &format!("-w 5 k --url {}&{options}", backend.url())).output();
-    let output = with("acks=1");
-    assert!(output.status == 64 && output.stderr.contains("here acks=1&timeout=5000"), "{}", output.stderr);
-    assert_eq!(with("").stdout, format!("{holder}\n"));
+    let with = |options: &str| session.acquire(&backend, &format!("-w 5 k --url {}&{options}", backend.url()));
+    with("acks=1").says(64, &["here acks=1&timeout=5000"]);
+    with("").says(0, &[&holder]);
 }
 
 #[test]

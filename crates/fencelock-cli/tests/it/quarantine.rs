@@ -49,13 +49,7 @@ fn a_first_use_is_initialised_once_and_serves_at_once() {
 fn a_fresh_quorum_says_on_stderr_what_is_waited_for_and_what_to_do() {
     let Some(servers) = servers_or_skip(3) else { return };
     let (backend, url) = (TestBackend::files(), url(&servers));
-    let output = test(&backend, &url, "run -n k -- true").output();
-    assert_eq!(output.status, 69, "{}", output.stderr);
-    assert!(
-        output.stderr.contains("grants nothing") && output.stderr.contains("init --trust-empty"),
-        "{}",
-        output.stderr
-    );
+    test(&backend, &url, "run -n k -- true").says(69, &["grants nothing", "init --trust-empty"]);
     let waiter = test(&backend, &url, "run k -- true").start();
     waiter.wait_for_error("fencelock: waiting: ");
     // Long enough for several further replies of the same kind.
@@ -77,14 +71,12 @@ fn read_only_commands_write_nothing_and_never_say_free_of_a_server_that_may_have
         let status = test(&backend, url, "status k").output();
         assert!(status.status == 69 && status.stdout.starts_with("k: unknown ("), "{}", status.stdout);
         assert!(status.stdout.ends_with(&format!("{began})\n")), "{}", status.stdout);
-        let json = test(&backend, url, "--json status k").output();
-        let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+        let json = test(&backend, url, "--json status k").json();
         assert!(json["held"].is_null() && json["quarantined_for_ms"].is_null(), "{json}");
         assert!(json["unknown"].as_str().unwrap().ends_with(began), "{json}");
         test(&backend, url, "-q status k").status(69).run();
         for line in ["wait k", "wait -w 1 k"] {
-            let wait = test(&backend, url, line).output();
-            assert!(wait.status == 69 && wait.stderr.contains("k is unknown ("), "{}", wait.stderr);
+            test(&backend, url, line).says(69, &["k is unknown ("]);
         }
         test(&backend, url, "list").ok();
         assert!(test(&backend, url, "doctor").output().stdout.contains("fencelock init"));
@@ -161,11 +153,9 @@ fn a_dead_node_is_replaced_and_old_lists_fail_from_then_on() {
     let held = held_by_all(&backend, &old, &servers[..3]);
     servers[2].kill();
     let new = url([&servers[0], &servers[1], &servers[3]]);
-    let refused = test(&backend, &new, "status k").output();
-    assert!(refused.status == 64 && refused.stderr.contains("it belongs to"), "{}", refused.stderr);
+    test(&backend, &new, "status k").says(64, &["it belongs to"]);
     // An inspection leaves the new node unchanged. So does a claim with a list that is not set up.
-    let claimed = test(&backend, &new, "run -n k -- true").output();
-    assert!(claimed.status == 64 && claimed.stderr.contains("it belongs to"), "{}", claimed.stderr);
+    test(&backend, &new, "run -n k -- true").says(64, &["it belongs to"]);
     assert_eq!(servers[3].command(&["DBSIZE"]), Reply::Int(0));
     let init = test(&backend, &new, "init").output();
     let lines: Vec<_> = init.stdout.lines().collect();
@@ -178,8 +168,7 @@ fn a_dead_node_is_replaced_and_old_lists_fail_from_then_on() {
     // What the old list holds stands, and the new node does not vote against it.
     test(&backend, &new, "-q status k").status(75).run();
     assert_eq!(test(&backend, &new, "run -n k -- true").output().status, 75);
-    let late = test(&backend, &old, "run -n j -- true").output();
-    assert!(late.status == 64 && late.stderr.contains("fencelock init"), "{}", late.stderr);
+    test(&backend, &old, "run -n j -- true").says(64, &["fencelock init"]);
     test(&backend, &new, &format!("release k --holder {}", held.trim())).output();
     test(&backend, &new, "run -n k -- true").ok();
     end_quarantine(&servers[3]);
@@ -191,12 +180,9 @@ fn a_dead_node_is_replaced_and_old_lists_fail_from_then_on() {
 fn init_where_there_is_nothing_to_set_up_is_a_usage_error() {
     let backend = TestBackend::files();
     for url in ["memory:", "file:/tmp/x", "redis://127.0.0.1:1"] {
-        let output = test(&backend, url, "init").output();
-        assert!(output.status == 64 && output.stderr.contains("nothing to set up"), "{url}: {}", output.stderr);
+        test(&backend, url, "init").says(64, &["nothing to set up"]);
     }
-    let output = test(&backend, "redlock://127.0.0.1:1,127.0.0.1:2", "init").output();
-    assert_eq!(output.status, 69, "{}", output.stderr);
-    assert!(output.stderr.contains("127.0.0.1:1") && output.stderr.contains("127.0.0.1:2"), "{}", output.stderr);
+    test(&backend, "redlock://127.0.0.1:1,127.0.0.1:2", "init").says(69, &["127.0.0.1:1", "127.0.0.1:2"]);
 }
 
 #[test]
@@ -205,10 +191,8 @@ fn a_warning_has_the_format_of_all_lines_and_is_not_repeated_in_results() {
     let (backend, url) = (TestBackend::files(), url(&servers));
     test(&backend, &url, "init --trust-empty").ok();
     servers[0].command(&["DEL", "fencelock:node"]);
-    let output = test(&backend, &url, "run -n k -- true").output();
-    assert_eq!(output.status, 0, "{}", output.stderr);
-    assert!(output.stderr.starts_with("fencelock: warning: redis://127.0.0.1:"), "{}", output.stderr);
-    assert!(output.stderr.contains(": in quarantine (it may have lost its locks: "), "{}", output.stderr);
+    test(&backend, &url, "run -n k -- true")
+        .says(0, &["fencelock: warning: redis://127.0.0.1:", ": in quarantine (it may have lost its locks: "]);
     let output = test(&backend, &url, "doctor").output();
     assert!(output.stdout.contains("  warning  quarantine "), "{}", output.stdout);
     assert_eq!(output.stderr, "");

@@ -4,7 +4,7 @@
 use crate::backend::TestBackend;
 use crate::running::{Running, wait_until};
 use crate::test::Test;
-use fencelock_testkit::{RedisServer, Reply, redlock_url, servers_or_skip};
+use fencelock_testkit::{RedisServer, Reply};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -43,8 +43,7 @@ const COMMANDS: [(&str, i32); 24] = [
 fn run_all(backend: &TestBackend, url: &str, is_held: bool) {
     for (line, status) in COMMANDS {
         let status = if is_held || line.contains("--help") { status } else { 0 };
-        let output = Test::new(backend, line).env("FENCELOCK_URL", url).output();
-        assert_eq!(output.status, status, "{line}: {}{}", output.stdout, output.stderr);
+        Test::new(backend, line).env("FENCELOCK_URL", url).says(status, &[]);
     }
     let mut observer = Test::new(backend, "elect --observe free").env("FENCELOCK_URL", url).start();
     observer.wait_for("free: no leader");
@@ -81,8 +80,7 @@ fn read_only_commands_do_not_create_a_missing_directory_and_the_first_lock_does(
     Test::new(&backend, "list").run();
     Test::new(&backend, "status k").stdout("k: free\n").run();
     for line in ["release k --holder", "renew k --holder"] {
-        let absent = Test::new(&backend, line).arg(&"ab".repeat(16)).output();
-        assert!(absent.status == 76 && absent.stderr.contains("no longer held"), "{line}: {}", absent.stderr);
+        Test::new(&backend, line).arg(&"ab".repeat(16)).says(76, &["no longer held"]);
     }
     let resized = Test::new(&backend, "resize --permits 3 k").output();
     assert!(resized.status != 0 && !backend.file("locks").exists(), "{}", resized.stderr);
@@ -159,34 +157,21 @@ fn keys(server: &RedisServer) -> (String, BTreeMap<String, Reply>) {
     (changes, keys.iter().map(dump).collect())
 }
 
-/// Runs them on these servers without a key, and with holders.
-fn run_all_on_servers(backend: &TestBackend, url: &str, servers: &[&RedisServer]) {
-    let all = || servers.iter().map(|server| keys(server)).collect::<Vec<_>>();
-    let before = all();
-    run_all(backend, url, false);
-    assert_eq!(all(), before);
-    assert!(before.iter().all(|(_, keys)| keys.keys().all(|key| key == "fencelock:node")), "{before:?}");
-    let hold = |line: &str| Test::new(backend, line).env("FENCELOCK_URL", url).ok();
-    hold("acquire --ttl 50s held");
-    hold("acquire --ttl 50s --shared read");
-    hold("run --once-per 1h --ttl 50s free-done -- true");
-    let before = all();
-    run_all(backend, url, true);
-    assert_eq!(all(), before);
-}
-
 #[test]
 fn read_only_commands_write_no_key_on_a_server() {
-    let Some(backend) = TestBackend::redis() else { return };
-    run_all_on_servers(&backend, backend.url(), &[backend.server()]);
-}
-
-#[test]
-fn read_only_commands_write_no_key_on_the_servers_of_a_quorum() {
-    let Some(servers) = servers_or_skip(3) else { return };
-    let (backend, url) = (TestBackend::files(), redlock_url(&servers, "max_ttl=50000&node_timeout=2000"));
-    Test::new(&backend, "init --trust-empty").env("FENCELOCK_URL", &url).ok();
-    run_all_on_servers(&backend, &url, &servers.iter().collect::<Vec<_>>());
+    for backend in [TestBackend::redis(), TestBackend::quorum()].into_iter().flatten() {
+        let all = || backend.servers().map(keys).collect::<Vec<_>>();
+        let before = all();
+        run_all(&backend, backend.url(), false);
+        assert_eq!(all(), before);
+        assert!(before.iter().all(|(_, keys)| keys.keys().all(|key| key == "fencelock:node")), "{before:?}");
+        Test::new(&backend, "acquire --ttl 50s held").ok();
+        Test::new(&backend, "acquire --ttl 50s --shared read").ok();
+        Test::new(&backend, "run --once-per 1h --ttl 50s free-done -- true").ok();
+        let before = all();
+        run_all(&backend, backend.url(), true);
+        assert_eq!(all(), before);
+    }
 }
 
 const PAGE: &str = include_str!("../../../../docs/en/operations.md");

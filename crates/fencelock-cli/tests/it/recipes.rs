@@ -62,8 +62,7 @@ fn a_shell_has_its_lock_until_it_ends() {
     assert!(shown.contains(&format!("(while {} sh: migrating by hand)", shell.pid())), "{shown}");
     let second = session(&backend, &recipe("shell").replace("acquire", "acquire -n")).end();
     assert_eq!(second.status, 75, "{}", second.stderr);
-    shell.say("\n");
-    assert_eq!(shell.end().status, 0);
+    shell.finish();
     wait_until_free(&backend, "database");
 }
 
@@ -127,8 +126,7 @@ fn one_make_at_a_time_builds_in_a_directory() {
     let two = session(&backend, make).end();
     assert_eq!(two.status, 2);
     assert!(two.stderr.contains("another make builds here, see: fencelock status build:"), "{}", two.stderr);
-    one.say("\n");
-    assert_eq!(one.end().status, 0);
+    one.finish();
     wait_until_free(&backend, &format!("build:{}", fs::canonicalize(backend.dir()).unwrap().display()));
 }
 
@@ -191,8 +189,7 @@ fn a_request_of_php_has_its_lock_until_its_end() {
     assert!(status(&backend, "order:42").contains("php)"));
     let two = session(&backend, request).end();
     assert_eq!((two.status, &*two.stdout), (1, ""), "{}", two.stderr);
-    one.say("\n");
-    assert_eq!(one.end().status, 0);
+    one.finish();
     assert_eq!(status(&backend, "order:42"), "order:42: free\n");
     let mut killed = session(&backend, request);
     killed.wait_for("works");

@@ -1,6 +1,7 @@
 //! `fencelock resize`: the number of permits of a semaphore in use.
 
 use crate::backend::TestBackend;
+use crate::running::hold;
 use crate::test::Test;
 use fencelock_testkit::{redlock_url, servers_or_skip};
 
@@ -8,8 +9,7 @@ use fencelock_testkit::{redlock_url, servers_or_skip};
 fn a_change_says_what_it_changed_and_what_cannot_be_changed() {
     let backend = TestBackend::files();
     let refused = |line: &str, why: &str| {
-        let refused = Test::new(&backend, line).output();
-        assert!(refused.status == 64 && refused.stderr.contains(why), "{line}: {}", refused.stderr);
+        Test::new(&backend, line).says(64, &[why]);
     };
     for (line, why) in [
         ("resize --permits 3 k", "k is not in use"),
@@ -19,8 +19,7 @@ fn a_change_says_what_it_changed_and_what_cannot_be_changed() {
     ] {
         refused(line, why);
     }
-    let mut other = Test::script(&backend, "--label migration other", "echo held; read _; true").start();
-    other.wait_for("held");
+    let _other = hold(&backend, "--label migration other");
     refused("resize --permits 3 other", "(migration)");
     let mut held = Test::new(&backend, "run --permits 2 --weight 2 k -- sh -c").arg("echo held; read _; true").start();
     held.wait_for("held");
@@ -39,10 +38,7 @@ fn a_change_says_what_it_changed_and_what_cannot_be_changed() {
 fn a_quorum_refuses_a_resize_in_its_own_words() {
     let Some(servers) = servers_or_skip(3) else { return };
     let quorum = redlock_url(&servers, "trust_empty=true");
-    let refused = Test::new(&TestBackend::files(), "resize --permits 3 k").env("FENCELOCK_URL", &quorum).output();
-    assert_eq!(refused.status, 64, "{}", refused.stderr);
-    for part in ["has no semaphores, so the limit of k cannot be resized", "use slots and change their number"] {
-        assert!(refused.stderr.contains(part), "{}", refused.stderr);
-    }
-    assert!(!refused.stderr.contains("acquire"), "{}", refused.stderr);
+    let why = ["has no semaphores, so the limit of k cannot be resized", "use slots and change their number"];
+    let said = Test::new(&TestBackend::files(), "resize --permits 3 k").env("FENCELOCK_URL", &quorum).says(64, &why);
+    assert!(!said.contains("acquire"), "{said}");
 }

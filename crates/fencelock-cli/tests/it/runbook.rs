@@ -82,8 +82,7 @@ fn a_full_memory_is_named_and_more_memory_is_enough() {
         assert!(page.contains(part) && doctor.stdout.contains(part), "{}", doctor.stdout);
     }
     assert_eq!(doctor.status, 69);
-    let refused = Test::new(&backend, "run -n stuck -- true").output();
-    assert!(refused.status == 69 && refused.stderr.contains("memory"), "{}", refused.stderr);
+    Test::new(&backend, "run -n stuck -- true").says(69, &["memory"]);
     // Held locks are renewed.
     Test::new(&backend, &format!("renew held --ttl 200s --holder {}", holder.trim())).ok();
     Test::new(&backend, "-q status held").status(75).run();

@@ -115,6 +115,13 @@ impl Running {
         Output { status, stdout: std::mem::take(&mut self.seen), stderr }
     }
 
+    /// Says a line to it, after which it ends with success.
+    pub(crate) fn finish(mut self) {
+        self.say("\n");
+        let output = self.end();
+        assert_eq!(output.status, 0, "{}", output.stderr);
+    }
+
     /// Waits for its end alone: others may have its streams. Negative for a signal.
     pub(crate) fn status(&mut self) -> i32 {
         let status = wait_until("the end of the program", || self.child.try_wait().unwrap());
@@ -128,6 +135,13 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A command that has the lock of these options and this key until its stdin has a line or ends.
+pub(crate) fn hold(backend: &TestBackend, options: &str) -> Running {
+    let mut holder = Test::script(backend, options, "echo ready; read _; true").start();
+    holder.wait_for("ready");
+    holder
 }
 
 /// Copies the program under test. Another process does it: one that a thread of this process starts meanwhile would inherit the open

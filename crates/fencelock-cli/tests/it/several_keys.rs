@@ -1,6 +1,7 @@
 //! `run KEY --also KEY -- COMMAND`: all locks or none, and the loss of one is the loss of all.
 
 use crate::backend::TestBackend;
+use crate::running::hold;
 use crate::test::Test;
 
 fn is_free(backend: &TestBackend, key: &str) -> bool {
@@ -35,8 +36,7 @@ fn one_key_has_the_variables_of_several_too() {
 #[test]
 fn a_busy_key_is_named_and_the_others_stay_free() {
     for backend in TestBackend::every_kind() {
-        let mut holder = Test::script(&backend, "b", "echo ready; read _; true").start();
-        holder.wait_for("ready");
+        let holder = hold(&backend, "b");
         for (options, status) in [("-n", 75), ("-w 3", 75), ("-n -E 9", 9)] {
             let output = Test::new(&backend, &format!("run {options} c --also b --also a -- echo never")).output();
             assert_eq!((output.status, output.stdout.as_str()), (status, ""), "{}", output.stderr);
@@ -45,8 +45,7 @@ fn a_busy_key_is_named_and_the_others_stay_free() {
         }
         let waiting = Test::new(&backend, "run c --also b --also a -- echo now").start();
         waiting.wait_for_error("waiting for b, ");
-        holder.say("\n");
-        assert_eq!(holder.end().status, 0);
+        holder.finish();
         let output = waiting.end();
         assert_eq!((output.status, output.stdout.as_str()), (0, "now\n"), "{}", output.stderr);
     }
@@ -69,9 +68,8 @@ fn the_loss_of_one_lock_ends_the_command_and_releases_the_others() {
 #[test]
 fn max_hold_names_all_locks() {
     let backend = TestBackend::files();
-    let output = Test::script(&backend, "--max-hold 1s a --also b", "exec sleep 1000").output();
-    assert_eq!(output.status, 76);
-    assert!(output.stderr.starts_with("fencelock: a, b: --max-hold 1 s is reached"), "{}", output.stderr);
+    Test::script(&backend, "--max-hold 1s a --also b", "exec sleep 1000")
+        .says(76, &["fencelock: a, b: --max-hold 1 s is reached"]);
 }
 
 #[test]

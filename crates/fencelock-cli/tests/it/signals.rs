@@ -1,12 +1,11 @@
 use crate::backend::TestBackend;
-use crate::running::{Running, children, is_alive, is_stopped, send, wait_until};
+use crate::running::{Running, children, hold, is_alive, is_stopped, send, wait_until};
 use crate::test::Test;
 use std::fs;
 
 /// A holder, and a process that waits behind it.
 fn behind(backend: &TestBackend, script: &str) -> (Running, Running) {
-    let mut holder = Test::script(backend, "k", "echo ready; read _; true").start();
-    holder.wait_for("ready");
+    let holder = hold(backend, "k");
     let waiter = Test::new(backend, "run -v k -- sh -c").arg(script).env("RUST_BACKTRACE", "0").start();
     (holder, waiter)
 }
@@ -15,12 +14,11 @@ fn behind(backend: &TestBackend, script: &str) -> (Running, Running) {
 fn a_signal_before_the_acquisition_ends_the_wait_and_starts_nothing() {
     for (signal, code) in [("TERM", 143), ("INT", 130), ("HUP", 129), ("QUIT", 131)] {
         let backend = TestBackend::files();
-        let (mut holder, waiter) = behind(&backend, "touch started");
+        let (holder, waiter) = behind(&backend, "touch started");
         has_its_handlers(&waiter);
         waiter.kill(signal);
         assert_eq!(waiter.end().status, code, "{signal}");
-        holder.say("\n");
-        assert_eq!(holder.end().status, 0);
+        holder.finish();
         Test::new(&backend, "run -n k -- true").run();
         assert!(!fs::exists(backend.file("started")).unwrap(), "{signal}");
     }
@@ -29,13 +27,12 @@ fn a_signal_before_the_acquisition_ends_the_wait_and_starts_nothing() {
 #[test]
 fn a_signal_in_the_queue_of_a_server_leaves_no_waiter_behind() {
     let Some(backend) = TestBackend::redis() else { return };
-    let (mut holder, waiter) = behind(&backend, "touch started");
+    let (holder, waiter) = behind(&backend, "touch started");
     wait_until("the waiter's position in the queue", || (waiters(&backend) == 1).then_some(()));
     waiter.kill("TERM");
     assert_eq!(waiter.end().status, 143);
     assert_eq!(waiters(&backend), 0);
-    holder.say("\n");
-    assert_eq!(holder.end().status, 0);
+    holder.finish();
     assert_eq!(backend.server().command(&["EXISTS", "k"]), fencelock_testkit::Reply::Int(0));
     assert!(!fs::exists(backend.file("started")).unwrap());
 }
@@ -126,16 +123,6 @@ fn timeout_ends_the_command_and_does_not_kill_it() {
         assert_eq!(output.status, 3, "{}", output.stderr);
         assert_eq!(output.stderr.matches(&format!("forwarded SIG{signal}")).count(), 1, "{}", output.stderr);
     }
-}
-
-#[test]
-fn the_lock_is_free_when_a_signal_has_ended_the_command() {
-    let backend = TestBackend::files();
-    let mut wrapper = Test::script(&backend, "k", "echo ready; sleep 1000").start();
-    wrapper.wait_for("ready");
-    wrapper.kill("TERM");
-    assert_eq!(wrapper.status(), 143);
-    Test::new(&backend, "status k").stdout("k: free\n").run();
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `run --slots N`: at most N commands at the same time, each with a number of its own.
 
 use crate::backend::{TestBackend, patient};
+use crate::running::hold;
 use crate::test::Test;
 use fencelock_testkit::{Proxy, Reply, Then};
 use serde_json::{Value, json};
@@ -15,13 +16,11 @@ fn each_command_has_a_slot_of_its_own() {
         slots.sort();
         let expected: Vec<_> = (0..3).map(|slot| format!("pool#{slot}:{slot}:1")).collect();
         assert!(slots.iter().zip(&expected).all(|(slot, expected)| slot.contains(expected)), "{slots:?}");
-        let full = Test::new(&backend, "run -n --slots 3 pool -- echo never").output();
-        assert!(full.status == 75 && full.stderr.contains("pool#"), "{}", full.stderr);
+        Test::new(&backend, "run -n --slots 3 pool -- echo never").says(75, &["pool#"]);
         let waiting = Test::new(&backend, "run --slots 3 pool -- sh -c").arg("echo $FENCELOCK_SLOT").start();
         waiting.wait_for_error("waiting for pool#");
-        let mut first = commands.remove(1);
-        first.say("\n");
-        assert_eq!(first.end().status, 0);
+        let first = commands.remove(1);
+        first.finish();
         let waited = waiting.end();
         assert_eq!((waited.status, waited.stdout.len()), (0, 2), "{}", waited.stderr);
         for command in &mut commands {
@@ -36,8 +35,7 @@ fn each_command_has_a_slot_of_its_own() {
 fn a_key_is_not_free_while_one_of_its_slots_is_held() {
     for backend in TestBackend::every_kind() {
         // Keys that only look like slots.
-        let mut others = Test::script(&backend, "pool#01 --also poolside#1", "echo ready; read _; true").start();
-        others.wait_for("ready");
+        let _others = hold(&backend, "pool#01 --also poolside#1");
         Test::new(&backend, "status pool").stdout("pool: free\n").run();
         Test::new(&backend, "wait pool").run();
         Test::new(&backend, "break pool --yes").stdout("pool: free, nothing to do\n").run();
@@ -47,7 +45,7 @@ fn a_key_is_not_free_while_one_of_its_slots_is_held() {
         let (key, proof) = holder.wait_for("pool#").split_once(' ').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
         let text = format!("pool: 1 of its slots is held\n  {key}: held by *\n");
         Test::new(&backend, "status pool").stdout(&text).status(75).run();
-        let json: Value = serde_json::from_str(&Test::new(&backend, "--json status pool").output().stdout).unwrap();
+        let json: Value = Test::new(&backend, "--json status pool").json();
         assert_eq!((&json["held"], &json["slots"]), (&json!(true), &json!([key])), "{json}");
         let timeout = format!("*\nfencelock: {key} is held by *; stopped waiting after *\n");
         Test::new(&backend, "wait -w 1 pool").stderr(&timeout).status(75).run();
@@ -71,8 +69,7 @@ fn a_key_is_not_free_while_one_of_its_slots_is_held() {
 fn a_command_does_not_wait_for_its_own_slot() {
     let backend = TestBackend::files();
     let script = format!("{} wait -w 60 pool", crate::test::BINARY);
-    let output = Test::new(&backend, "run --slots 2 pool -- sh -c").arg(&script).output();
-    assert!(output.status == 64 && output.stderr.contains("waiting would deadlock"), "{}", output.stderr);
+    Test::new(&backend, "run --slots 2 pool -- sh -c").arg(&script).says(64, &["waiting would deadlock"]);
 }
 
 #[test]
@@ -132,7 +129,6 @@ fn numbers_that_cannot_be_used_are_refused() {
         ("run --weight 2 a -- true", "--permits <N>"),
         ("run -s --permits 2 a -- true", "cannot be used with"),
     ] {
-        let refused = Test::new(&backend, line).output();
-        assert!(refused.status == 64 && refused.stderr.contains(why), "{line}: {}", refused.stderr);
+        Test::new(&backend, line).says(64, &[why]);
     }
 }

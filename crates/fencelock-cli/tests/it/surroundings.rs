@@ -1,7 +1,7 @@
 //! What surrounds the program: the reader of its output, the container that it is the first process of, `/proc` and `/dev`.
 
 use crate::backend::TestBackend;
-use crate::running::{Running, wait_until};
+use crate::running::{Running, hold, wait_until};
 use crate::terminal::on_a_terminal;
 use crate::test::{BINARY, Test};
 use std::fs;
@@ -137,15 +137,12 @@ fn a_script_that_cannot_be_loaded_is_not_reported_as_not_found() {
         let stderr = format!("fencelock: cannot run {name}: {why}\n");
         Test::new(&backend, &format!("run k -- {name}")).env("PATH", &path).status(127).stderr(&stderr).run();
     }
-    let stderr = "fencelock: cannot run ./none: command not found\n";
-    Test::new(&backend, "run k -- ./none").status(127).stderr(stderr).run();
 }
 
 #[test]
 fn a_background_job_draws_no_progress() {
     let backend = TestBackend::files();
-    let mut holder = Test::script(&backend, "k", "echo held; read _").start();
-    holder.wait_for("held");
+    let mut holder = hold(&backend, "k");
     let mut shell = on_a_terminal(&backend, "bash --norc --noprofile --noediting -i");
     shell.say(&format!("PS1=; stty -echo; {BINARY} run k -- true & sleep 1; echo shown; wait\n"));
     shell.wait_for("shown\r");

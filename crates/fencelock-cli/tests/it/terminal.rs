@@ -1,7 +1,7 @@
 //! With a real terminal, made by `script` of util-linux.
 
 use crate::backend::TestBackend;
-use crate::running::Running;
+use crate::running::{Running, hold};
 use crate::test::{BINARY, Test};
 use std::process::Command;
 
@@ -25,25 +25,16 @@ pub(crate) fn on_a_terminal(backend: &TestBackend, line: &str) -> Running {
 const FOREGROUND: &str = "read _ _ _ _ group _ _ front _ < /proc/$$/stat; test $group = $front && echo in front";
 
 #[test]
-fn the_command_gets_the_terminal() {
+fn the_command_gets_the_terminal_and_it_comes_back() {
     let backend = TestBackend::files();
-    let output = on_a_terminal(&backend, &format!("{BINARY} run k -- sh -c '{FOREGROUND}'")).end();
-    assert_eq!((output.stdout.as_str(), output.status), ("in front\r\n", 0));
-}
-
-#[test]
-fn the_terminal_comes_back() {
-    let backend = TestBackend::files();
-    let output = on_a_terminal(&backend, &format!("{BINARY} run k -- true; {FOREGROUND}")).end();
-    assert_eq!((output.stdout.as_str(), output.status), ("in front\r\n", 0));
-}
-
-#[test]
-fn the_terminal_is_restored_after_a_command_that_cannot_be_started() {
-    let backend = TestBackend::files();
-    let output =
-        on_a_terminal(&backend, &format!("{BINARY} run k -- no-such-command 2> /dev/null; {FOREGROUND}")).end();
-    assert_eq!((output.stdout.as_str(), output.status), ("in front\r\n", 0));
+    for line in [
+        format!("{BINARY} run k -- sh -c '{FOREGROUND}'"),
+        format!("{BINARY} run k -- true; {FOREGROUND}"),
+        format!("{BINARY} run k -- no-such-command 2> /dev/null; {FOREGROUND}"),
+    ] {
+        let output = on_a_terminal(&backend, &line).end();
+        assert_eq!((output.stdout.as_str(), output.status), ("in front\r\n", 0), "{line}");
+    }
 }
 
 #[test]
@@ -64,16 +55,6 @@ fn control_c_reaches_the_command_alone() {
     let output = terminal.end();
     assert_eq!(output.status, 9);
     assert!(!output.stdout.contains("forwarded SIGINT"), "{}", output.stdout);
-}
-
-#[test]
-fn what_is_typed_reaches_the_command() {
-    let backend = TestBackend::files();
-    let mut terminal = on_a_terminal(&backend, &format!("{BINARY} run k -- sh -c 'echo ready; read l; echo got $l'"));
-    terminal.wait_for("ready");
-    terminal.say("hello\n");
-    terminal.wait_for("got hello");
-    assert_eq!(terminal.end().status, 0);
 }
 
 #[test]
@@ -138,8 +119,7 @@ fn a_job_in_the_background_that_wants_the_terminal_is_stopped_like_any_other() {
 #[test]
 fn a_waiter_on_a_terminal_sees_the_holder_and_the_line_is_cleared() {
     let Some(backend) = TestBackend::redis() else { return };
-    let mut holder = Test::script(&backend, "--label nightly k", "echo ready; read _; true").start();
-    holder.wait_for("ready");
+    let mut holder = hold(&backend, "--label nightly k");
     let mut terminal = on_a_terminal(&backend, &format!("stty cols 120 rows 24; {BINARY} run k -- echo mine"));
     crate::running::wait_until("the line", || {
         Test::new(&backend, "--json status k").output().stdout.contains("\"waiters\":1").then_some(())

@@ -86,10 +86,26 @@ impl<'a> Test<'a> {
         output
     }
 
-    /// Runs it and expects success, regardless of its output.
-    pub(crate) fn ok(self) {
+    /// Runs it, and expects this exit code and each of these texts in what it prints, which is returned.
+    #[track_caller]
+    pub(crate) fn says(self, status: i32, parts: &[&str]) -> String {
+        let line = self.arguments.join(" ");
         let output = self.output();
-        assert_eq!(output.status, 0, "{}", output.stderr);
+        let text = output.stdout + &output.stderr;
+        assert_eq!(output.status, status, "{line}: {text}");
+        assert!(parts.iter().all(|part| text.contains(part)), "{line}: not {parts:?} in {text}");
+        text
+    }
+
+    /// Runs it and expects success, regardless of its output.
+    #[track_caller]
+    pub(crate) fn ok(self) {
+        self.says(0, &[]);
+    }
+
+    /// Runs it, and reads its stdout.
+    pub(crate) fn json(self) -> serde_json::Value {
+        serde_json::from_str(&self.output().stdout).unwrap()
     }
 
     /// Runs it to its end and returns the output without checks.

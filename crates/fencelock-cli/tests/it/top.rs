@@ -1,7 +1,7 @@
 //! `fencelock top` on a terminal of 80x24, and without one.
 
 use crate::backend::TestBackend;
-use crate::running::{Running, wait_for_waiters, wait_until};
+use crate::running::{Running, hold, wait_for_waiters, wait_until};
 use crate::terminal::{TYPESCRIPT, on_a_terminal};
 use crate::test::{BINARY, Test};
 use fencelock_testkit::Reply;
@@ -82,16 +82,10 @@ impl<'a> Shown<'a> {
     }
 }
 
-fn hold(backend: &TestBackend, key: &str) -> Running {
-    let mut holder = Test::script(backend, &format!("--label nightly {key}"), "echo ready; read _; true").start();
-    holder.wait_for("ready");
-    holder
-}
-
 #[test]
 fn the_screen_shows_locks_and_waiters_and_follows_them() {
     let Some(backend) = TestBackend::redis() else { return };
-    let (_quiet, mut busy) = (hold(&backend, "quiet"), hold(&backend, "report/daily"));
+    let (_quiet, mut busy) = (hold(&backend, "--label nightly quiet"), hold(&backend, "--label nightly report/daily"));
     let waiter = Test::new(&backend, "-q run --label patient report/daily -- true").start();
     // The first list already has it: the lock that is selected stays selected when a later list has another order.
     wait_for_waiters(&backend, "report/daily", 1);
@@ -141,7 +135,7 @@ fn a_lock_is_broken_after_a_yes() {
 #[test]
 fn a_signal_ends_the_screen_and_restores_the_terminal() {
     let backend = TestBackend::files();
-    let _holder = hold(&backend, "k");
+    let _holder = hold(&backend, "--label nightly k");
     let line =
         format!("stty cols 80 rows 24; sh -c 'echo $$ > pid; exec {BINARY} top'; stty -a | grep -ow -e '-*echo'");
     let shown = Shown { backend: &backend, running: on_a_terminal(&backend, &line) };
@@ -155,7 +149,7 @@ fn a_signal_ends_the_screen_and_restores_the_terminal() {
 #[test]
 fn a_terminal_with_another_size_is_drawn_anew() {
     let backend = TestBackend::files();
-    let _holder = hold(&backend, "k");
+    let _holder = hold(&backend, "--label nightly k");
     let line = format!("tty > tty; stty cols 80 rows 24; {BINARY} top; stty -a | grep -ow -e '-*echo'");
     let mut top = Shown { backend: &backend, running: on_a_terminal(&backend, &line) };
     top.shows(&["1 lock; ", "k  ", "q quit"]);
@@ -206,13 +200,13 @@ fn a_server_that_ends_is_shown_and_does_not_end_the_screen() {
 #[test]
 fn without_a_terminal_the_table_is_written_once() {
     for backend in TestBackend::every_kind() {
-        let _holder = hold(&backend, "k");
+        let _holder = hold(&backend, "--label nightly k");
         let output = Test::new(&backend, "top --once").output();
         let lines: Vec<_> = output.stdout.lines().collect();
         assert!(output.status == 0 && lines.len() == 3, "{}{}", output.stdout, output.stderr);
         assert!(lines[0].contains(": 1 lock") && lines[1].starts_with("KEY  HELD FOR  "), "{lines:#?}");
         assert!(lines[2].starts_with("k    ") && lines[2].ends_with("(nightly)"), "{lines:#?}");
-        let json: Value = serde_json::from_str(&Test::new(&backend, "--json top --once").output().stdout).unwrap();
+        let json: Value = Test::new(&backend, "--json top --once").json();
         let waiters = if backend.redis.is_some() { 0.into() } else { Value::Null };
         assert_eq!((&json["lock_count"], &json["waiters"]), (&1.into(), &waiters), "{json}");
         assert_eq!(json["locks"][0]["key"], "k");

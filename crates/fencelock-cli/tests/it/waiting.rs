@@ -1,18 +1,16 @@
 use crate::backend::TestBackend;
-use crate::running::{Running, wait_until};
+use crate::running::{Running, hold, wait_until};
 use crate::test::Test;
 
 #[test]
 fn wait_ends_when_the_key_is_free_and_takes_nothing() {
     let backend = TestBackend::files();
-    let mut holder = Test::script(&backend, "k", "echo ready; read _; true").start();
-    holder.wait_for("ready");
+    let holder = hold(&backend, "k");
     let mut waiter = Test::new(&backend, "wait k").start();
     let expected = "fencelock: waiting for k, held by *:* for *\nfencelock: k is held by *; stopped waiting after *\n";
     Test::new(&backend, "wait -w 2 k").stderr(expected).status(75).run();
     waiter.wait_for_error("fencelock: waiting for k, held by ");
-    holder.say("\n");
-    assert_eq!(holder.end().status, 0);
+    holder.finish();
     assert_eq!(waiter.status(), 0);
     Test::new(&backend, "status k").stdout("k: free\n").run();
 }
@@ -20,8 +18,7 @@ fn wait_ends_when_the_key_is_free_and_takes_nothing() {
 #[test]
 fn a_signal_ends_the_wait() {
     let backend = TestBackend::files();
-    let mut holder = Test::script(&backend, "k", "echo ready; read _").start();
-    holder.wait_for("ready");
+    let _holder = hold(&backend, "k");
     let waiter = Test::new(&backend, "wait k").start();
     crate::signals::has_its_handlers(&waiter);
     waiter.kill("TERM");
@@ -31,8 +28,7 @@ fn a_signal_ends_the_wait() {
 #[test]
 fn a_wait_is_reported_when_it_begins_and_when_it_is_over_if_it_was_long() {
     let Some(backend) = TestBackend::redis() else { return };
-    let mut holder = Test::script(&backend, "--label nightly k", "echo ready; read _; true").start();
-    holder.wait_for("ready");
+    let holder = hold(&backend, "--label nightly k");
     let waiters =
         ["run k -- true", "run -q k -- true", "wait k", "wait -q k"].map(|line| Test::new(&backend, line).start());
     for loud in [&waiters[0], &waiters[2]] {
@@ -43,8 +39,7 @@ fn a_wait_is_reported_when_it_begins_and_when_it_is_over_if_it_was_long() {
     });
     // The text at the end depends on the duration.
     std::thread::sleep(std::time::Duration::from_millis(1100));
-    holder.say("\n");
-    assert_eq!(holder.end().status, 0);
+    holder.finish();
     let [run, quiet_run, wait, quiet_wait] = waiters.map(Running::end);
     for output in [&run, &quiet_run, &wait, &quiet_wait] {
         assert_eq!(output.status, 0, "{}", output.stderr);

@@ -2,7 +2,7 @@
 
 use crate::kit::process::{Process, pair, wait};
 use crate::kit::*;
-use fencelock_core::{Backend, Eviction, FencingToken, Intent, Occupant};
+use fencelock_core::{Backend, Eviction, FencingToken, Intent, Mode, Occupant};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 
@@ -22,19 +22,22 @@ fn another_process_sees_the_holder_and_the_process_to_end() {
 }
 
 #[test]
-fn the_death_of_a_holder_is_reported_to_waiters() {
-    let scratch = Scratch::new();
-    let locks = scratch.locks();
-    let (_ears, events) = listen(&locks);
-    for _ in 0..5 {
-        let mut other = Process::start(scratch.path());
-        other.take("k");
-        let waiter = claim("k", Intent::Enqueue);
-        busy_with(acquire(&locks, &waiter));
-        other.kill();
-        expect_change(&events, "k");
-        fence(acquire(&locks, &waiter));
-        free(&locks, &waiter);
+fn the_death_of_a_holder_is_reported_to_waiters_of_each_mode() {
+    for (order, mode) in [("try", Mode::Exclusive), ("share", Mode::Exclusive), ("permits 3 3", permits(2, 3))] {
+        let scratch = Scratch::new();
+        let locks = scratch.locks();
+        let (_listener, events) = listen(&locks);
+        for _ in 0..5 {
+            let mut other = Process::start(scratch.path());
+            other.take_in_mode(order, "k");
+            let waiter = claim("k", Intent::Enqueue).with_mode(mode);
+            assert!(is_busy(&locks, &waiter));
+            other.kill();
+            while is_busy(&locks, &waiter) {
+                expect_change(&events, "k");
+            }
+            free(&locks, &waiter);
+        }
     }
 }
 
@@ -142,43 +145,6 @@ fn a_killed_reader_frees_its_share_only() {
     c.kill();
     assert_eq!(now(locks.inspect(&key("k"))).unwrap(), None);
     assert!(fence(acquire(&locks, &writer)) > fence_of_c);
-}
-
-#[test]
-fn the_death_of_the_last_reader_is_reported_to_a_waiting_writer() {
-    let scratch = Scratch::new();
-    let locks = scratch.locks();
-    let (_listener, events) = listen(&locks);
-    for _ in 0..5 {
-        let mut other = Process::start(scratch.path());
-        other.take_in_mode("share", "k");
-        let writer = claim("k", Intent::Enqueue);
-        assert!(is_busy(&locks, &writer));
-        other.kill();
-        while is_busy(&locks, &writer) {
-            expect_change(&events, "k");
-        }
-        free(&locks, &writer);
-    }
-}
-
-#[test]
-fn the_death_of_a_holder_of_permits_is_reported_to_waiters() {
-    let scratch = Scratch::new();
-    let locks = scratch.locks();
-    let (_listener, events) = listen(&locks);
-    take_in_mode(&locks, "k", permits(1, 3));
-    for _ in 0..5 {
-        let mut other = Process::start(scratch.path());
-        other.take_in_mode("permits 2 3", "k");
-        let waiter = claim("k", Intent::Enqueue).with_mode(permits(2, 3));
-        assert!(is_busy(&locks, &waiter));
-        other.kill();
-        while is_busy(&locks, &waiter) {
-            expect_change(&events, "k");
-        }
-        free(&locks, &waiter);
-    }
 }
 
 #[test]

@@ -123,35 +123,6 @@ fn the_end_of_a_claim_of_a_writer_ends_its_mark() {
 }
 
 #[test]
-fn a_writer_that_gave_up_does_not_block_others_for_long() {
-    let scratch = Scratch::new();
-    let (locks, clock) = at_time(&scratch);
-    let (first, _) = shared(&locks, "k");
-    assert!(is_busy(&locks, &claim("k", Intent::Enqueue)));
-    clock.advance(Duration::from_millis(499));
-    assert!(is_busy(&locks, &reader("k")));
-    free(&locks, &first);
-    assert!(is_busy(&locks, &reader("k")));
-    clock.advance(Duration::from_millis(1));
-    shared(&locks, "k");
-}
-
-#[test]
-fn a_writer_that_was_killed_blocks_nobody() {
-    let scratch = Scratch::new();
-    let (locks, clock) = at_time(&scratch);
-    let (first, _) = shared(&locks, "k");
-    let writers = File::open_with_clock(scratch.path(), clock.clone()).unwrap();
-    assert!(is_busy(&writers, &claim("k", Intent::Enqueue)));
-    clock.advance(Duration::from_millis(300));
-    assert!(is_busy(&locks, &reader("k")));
-    // The kernel closes the files of a process that is killed, as this does.
-    drop(writers);
-    shared(&locks, "k");
-    free(&locks, &first);
-}
-
-#[test]
 fn a_writer_that_only_tries_does_not_block_others() {
     let scratch = Scratch::new();
     let locks = scratch.locks();

@@ -47,15 +47,6 @@ fn until_free(memory: Arc<Memory>) {
 }
 
 #[test]
-fn after_its_runtime_was_shut_down() {
-    let memory = Arc::new(Memory::new());
-    let (runtime, client, guard) = guard_on_another_runtime(&memory);
-    drop(runtime);
-    drop((client, guard));
-    until_free(memory);
-}
-
-#[test]
 fn just_before_its_runtime_is_shut_down() {
     for _ in 0..50 {
         let memory = Arc::new(Memory::new());
@@ -64,19 +55,6 @@ fn just_before_its_runtime_is_shut_down() {
         runtime.shutdown_background();
         until_free(memory);
     }
-}
-
-#[test]
-fn on_a_runtime_that_never_runs_again() {
-    let memory = Arc::new(Memory::new());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let guard = runtime.block_on(async {
-        let client = Client::builder().backend(Arc::clone(&memory) as _).unwrap();
-        client.lock("k").await.unwrap()
-    });
-    drop(guard);
-    drop(runtime);
-    until_free(memory);
 }
 
 /// One after the other would take a quarter of a second each.

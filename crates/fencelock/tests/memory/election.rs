@@ -1,7 +1,7 @@
 //! Elections: terms, values, observers, and work that ends with the term.
 
 use crate::common::{Counter, Fate, Scene, Verb, ms, secs};
-use fencelock::{Election, Error, Leader, LossReason, Observation, Observer, Released, RunError};
+use fencelock::{Election, Error, Leader, LossReason, Observation, Observer, RunError};
 use std::sync::{Arc, Mutex};
 
 /// Logs its drop.
@@ -26,30 +26,6 @@ async fn leader(observer: &mut Observer) -> Leader {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_publishes_its_value_and_term() {
-    let (scene, value) = (Scene::new(), " a  b \"c\" \\d 锁 {\"e\":1} ");
-    assert_eq!(scene.neighbour().election("e").leader().await.unwrap(), None);
-    let leadership = candidate(&scene, value).campaign().await.unwrap();
-    assert!(leadership.is_leader() && leadership.check().is_ok() && leadership.name() == "e");
-    let seen = scene.neighbour().election("e").leader().await.unwrap().unwrap();
-    assert_eq!((seen.value.as_deref(), seen.term), (Some(value), Some(leadership.term())));
-    assert_eq!(leadership.resign().await.unwrap(), Released::Released);
-    assert_eq!(scene.neighbour().election("e").leader().await.unwrap(), None);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_election_and_a_lock_of_one_name_exclude_each_other() {
-    let scene = Scene::new();
-    let held = scene.neighbour().lock("e").await.unwrap();
-    assert!(candidate(&scene, "v").wait(ms(0)).campaign().await.unwrap_err().is_busy());
-    held.release().await.unwrap();
-    let leadership = candidate(&scene, "v").campaign().await.unwrap();
-    assert!(scene.neighbour().lock("e").try_acquire().await.unwrap().is_none());
-    assert!(scene.client.lock("e").try_acquire().await.unwrap().is_none());
-    leadership.resign().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
 async fn unusable_settings_are_refused_without_a_request() {
     let scene = Scene::new();
     let election = |name: &str| scene.client.election(name);
@@ -63,20 +39,6 @@ async fn unusable_settings_are_refused_without_a_request() {
     assert!(election("").observe().is_err() && election("").leader().await.unwrap_err().is_config());
     assert!(election("e").ttl(ms(1)).check().unwrap_err().is_config());
     assert_eq!(scene.net.calls(Verb::Acquire), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_standby_of_the_same_client_leads_only_after_the_leader_has_resigned() {
-    let scene = Scene::new();
-    let leadership = candidate(&scene, "v").campaign().await.unwrap();
-    let standby = tokio::spawn(candidate(&scene, "v").campaign());
-    scene.pass(secs(60)).await;
-    assert!(!standby.is_finished() && leadership.is_leader());
-    assert_eq!(scene.client.waiting("e"), 1);
-    let (first, holder) = (leadership.term(), leadership.held());
-    leadership.resign().await.unwrap();
-    let second = standby.await.unwrap().unwrap();
-    assert!(second.term() > first && second.is_leader() && !holder.is_held());
 }
 
 #[tokio::test(start_paused = true)]

@@ -72,25 +72,6 @@ async fn keep(scene: &Scene, sticky: &Client) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_is_kept_for_long_where_waiters_are_announced() {
-    let scene = Scene::new();
-    let sticky = sticky(&scene);
-    drop(sticky.lock("k").await.unwrap());
-    scene.pass(ms(1)).await;
-    let first = sticky.lock("k").await.unwrap();
-    let (holder, token) = (first.holder(), first.fencing_token());
-    drop(first);
-    scene.pass(secs(5)).await;
-    assert!(scene.holding("k").await.is_some(), "it is kept");
-    let again = sticky.lock("k").await.unwrap();
-    assert_eq!(again.holder(), holder, "it is the same lease");
-    assert!(again.fencing_token() > token);
-    drop(again);
-    scene.pass(secs(6)).await;
-    assert_eq!(scene.holding("k").await, None, "the key is left free for clients that only poll");
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_lease_that_is_kept_goes_to_a_client_that_waits() {
     let scene = Scene::new();
     let sticky = sticky(&scene);

@@ -50,19 +50,6 @@ async fn an_eviction_for_a_waiter_is_reported_as_taken_by_that_waiter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_longest_hold_ends_a_lock_that_could_be_renewed() {
-    let scene = Scene::new();
-    let guard = scene.client.lock("k").ttl(secs(9)).max_hold(secs(60)).await.unwrap();
-    let begun = scene.now();
-    assert_eq!(guard.remaining(), secs(9).saturating_sub(Drift::default().of(secs(9))));
-    assert_eq!(guard.lost().await, LossReason::MaxHold);
-    assert!(scene.now().since(begun) >= secs(60) && scene.now().since(begun) <= secs(60) + ms(2));
-    let renewals = scene.net.calls(Verb::Renew);
-    scene.pass(secs(30)).await;
-    assert_eq!(scene.net.calls(Verb::Renew), renewals, "it is not renewed after that");
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_waiter_behind_a_hung_guard_gets_the_lock_after_max_hold() {
     for leases in [true, false] {
         for sharing in [true, false] {

@@ -7,7 +7,6 @@ mod common;
 /// See `memory_alone`.
 const SHARING: bool = true;
 
-mod backends;
 mod blocking;
 mod budget;
 mod cancelling;
@@ -24,7 +23,6 @@ mod log;
 mod losing;
 mod once;
 mod parking;
-mod permits;
 mod reading;
 mod reaping;
 mod refusing;
@@ -35,5 +33,6 @@ mod semaphore;
 mod several_keys;
 mod sharing;
 mod slots;
+mod threads;
 mod waiting;
 mod yielding;

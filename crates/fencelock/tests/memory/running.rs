@@ -78,26 +78,13 @@ async fn giving_the_run_up_drops_the_body_and_gives_the_lock_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_of_the_body_comes_first() {
-    let scene = Scene::new();
-    scene.net.always(Verb::Renew, Fate::Lost);
-    let ran: Result<(), _> = scene
-        .client
-        .lock("k")
-        .ttl(secs(3))
-        .run(async |held| {
-            held.lost().await;
-            Err("no paper")
-        })
-        .await;
-    assert_eq!(ran, Err(RunError::Body("no paper")), "also if the lock was lost");
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_body_that_ends_with_the_loss_keeps_its_value() {
     let scene = Scene::new();
     scene.net.always(Verb::Renew, Fate::Lost);
-    let ran = scene.client.lock("k").ttl(secs(3)).run(async |held| Ok::<_, ()>(held.lost().await)).await;
+    let lock = scene.client.lock("k").ttl(secs(3));
+    let failed = lock.clone().run(async |held| Err::<(), _>(held.lost().await)).await;
+    assert_eq!(failed, Err(RunError::Body(LossReason::Expired)), "an error of the body comes first");
+    let ran = lock.run(async |held| Ok::<_, ()>(held.lost().await)).await;
     let Err(RunError::LostAfter { value, key, reason }) = ran else { panic!("{ran:?}") };
     assert_eq!((value, reason), (LossReason::Expired, LossReason::Expired));
     assert_eq!(key, "k");

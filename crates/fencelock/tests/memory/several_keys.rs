@@ -19,28 +19,6 @@ async fn are_free(scene: &Scene, keys: &[&str]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_that_cannot_be_locked_together_are_refused() {
-    let scene = Scene::new();
-    let sixteen: Vec<_> = (0..16).map(|number| number.to_string()).collect();
-    let seventeen = [sixteen.clone(), vec!["k".into()]].concat();
-    for (keys, why) in [
-        (vec![], "no key to lock"),
-        (vec!["a".to_owned(), "b".to_owned(), "a".to_owned()], "\"a\" is named twice"),
-        (seventeen, "more than 16 keys"),
-        (vec!["a".to_owned(), String::new()], "must not be empty"),
-        (vec!["a\n".to_owned(), "b".to_owned()], "control character"),
-        (vec!["a".to_owned(), "fencelock:b".to_owned()], "reserved for fencelock"),
-    ] {
-        let refused = scene.client.lock_all(&keys).await.unwrap_err();
-        assert!(refused.is_config() && refused.to_string().contains(why), "{keys:?}: {refused}");
-    }
-    let ttl = scene.client.lock_all(["a"]).ttl(ms(1)).await.unwrap_err();
-    assert!(ttl.is_config(), "{ttl}");
-    assert_eq!(scene.net.calls(Verb::Acquire), 0, "nothing was sent");
-    drop(scene.client.lock_all(&sixteen).await.unwrap());
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_leases_that_are_held_are_renewed_while_the_rest_is_waited_for() {
     let scene = Scene::new();
     let other = scene.neighbour().lock("b").await.unwrap();
@@ -301,19 +279,4 @@ async fn an_outage_is_reported_and_leaves_nothing() {
     assert!(error.is_unreachable() && error.key().unwrap() == "b" && troubled.get() > 0, "{error}");
     scene.pass(secs(5)).await;
     are_free(&scene, &["a", "b"]).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_set_goes_on_in_another_client() {
-    let (scene, keys) = (Scene::new(), ["b", "a"]);
-    let guards = scene.client.lock_all(keys).await.unwrap();
-    let tokens = guards.fencing_tokens();
-    let (holders, other) = (guards.into_holders(), scene.neighbour());
-    let few = other.lock_all(keys).resume(holders[..1].to_vec()).await.unwrap_err();
-    assert!(few.is_config() && few.to_string().contains("one holder for each of the 2 keys"), "{few}");
-    let resumed = other.lock_all(keys).resume(holders.clone()).await.unwrap();
-    assert!(resumed.is_held() && resumed.keys() == keys && resumed.fencing_tokens() == tokens);
-    resumed.release().await.unwrap();
-    assert!(other.lock_all(keys).resume(holders).await.unwrap_err().is_lost());
-    are_free(&scene, &keys).await;
 }

@@ -2,6 +2,7 @@
 
 use crate::common::{Fate, Scene, Verb, ms, secs};
 use fencelock::{Client, Error, FencingToken, Guard, LossReason, Released};
+use futures_util::FutureExt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -214,7 +215,7 @@ async fn a_cancelled_waiter_with_a_granted_lease_passes_it_on() {
     let guard = shared_guard(&scene, &scene.client).await;
     let mut waiting: Vec<_> = (0..5).map(|_| Box::pin(scene.client.lock("k").acquire())).collect();
     for waiter in &mut waiting {
-        assert!(futures_poll(waiter).await.is_none());
+        assert!(waiter.now_or_never().is_none());
     }
     let (claims, releases) = (scene.net.calls(Verb::Acquire), scene.net.calls(Verb::Release));
     guard.release().await.unwrap();
@@ -227,15 +228,6 @@ async fn a_cancelled_waiter_with_a_granted_lease_passes_it_on() {
     drop(last);
     scene.pass(ms(10)).await;
     assert_eq!(scene.holding("k").await, None, "the last one gives it back");
-}
-
-/// Polls once.
-async fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
-    tokio::select! {
-        biased;
-        output = future => Some(output),
-        () = std::future::ready(()) => None,
-    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -169,6 +169,13 @@ impl HistoryLine {
         self
     }
 
+    /// Sets the checks that the fault may violate.
+    #[must_use]
+    pub fn excuses(mut self, checks: &[&str]) -> Self {
+        self.excuses = checks.iter().map(|check| (*check).to_owned()).collect();
+        self
+    }
+
     /// Sets the result.
     #[must_use]
     pub fn result(mut self, result: Outcome) -> Self {

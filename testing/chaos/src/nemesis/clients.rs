@@ -3,6 +3,7 @@
 use super::{POLLS, SLICE};
 use crate::Failure;
 use crate::fault::Fault;
+use crate::phases::Inspect;
 use crate::plan::ScheduledFault;
 use crate::recorder::Recorder;
 use crate::workers::Workers;
@@ -18,8 +19,7 @@ pub(crate) struct ClientNemesis<'a> {
     pub(crate) recorder: &'a Recorder,
     pub(crate) keys: &'a [String],
     pub(crate) ttl: Duration,
-    /// The values of a key on the servers, and their remaining TTLs in milliseconds.
-    pub(crate) inspect: &'a dyn Fn(&str) -> Vec<(String, i64)>,
+    pub(crate) inspect: &'a Inspect<'a>,
     /// The number of servers on which a lock must be.
     pub(crate) quorum: usize,
 }

@@ -1,25 +1,19 @@
 //! Faults of a cluster: slots move, and masters are replaced.
 
 use super::SLICE;
-use super::clients::ClientNemesis;
 use crate::Failure;
 use crate::fault::Fault;
 use crate::history::{HistoryLine, Op};
 use crate::machine::errors;
 use crate::nodes::held_at;
-use crate::phases::Settings;
+use crate::phases::Clients;
 use crate::plan::ScheduledFault;
 use crate::pulse;
 use crate::queue_probe::QueueProbe;
-use crate::recorder::{Recorder, micros, now};
-use crate::recovery::{self, Recovery};
+use crate::recorder::{micros, now};
 use crate::resumption::PROMISE;
 use crate::topology::Topology;
-use crate::workers::Workers;
-use crate::workload;
-use fencelock::blocking::Client;
 use fencelock_testkit::ClusterNodes;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How many of the first keys of a slot stay behind or move first.
@@ -36,35 +30,20 @@ pub(super) type Injected = (String, Vec<String>, Option<u64>);
 /// The nodes and clients of a run.
 #[derive(Debug)]
 pub(crate) struct ClusterNemesis {
-    pub(super) topology: Topology,
-    pub(super) ttl: Duration,
     pub(crate) cluster: ClusterNodes,
     /// The masters, outside of failovers.
     pub(super) masters: Vec<usize>,
     settled_us: u64,
-    pub(crate) workers: Workers,
-    pub(crate) keys: Vec<String>,
-    /// Those that are in use all the time.
+    pub(crate) clients: Clients,
+    /// The keys that are in use all the time.
     pub(super) busy: Vec<String>,
     queue: QueueProbe,
-    pub(crate) client: Client,
-    pub(super) recorder: Arc<Recorder>,
 }
 
 impl ClusterNemesis {
-    pub(crate) fn new(
-        settings: &Settings,
-        cluster: ClusterNodes,
-        workers: Workers,
-        keys: Vec<String>,
-        client: Client,
-        recorder: Arc<Recorder>,
-    ) -> Result<Self, Failure> {
-        let Settings { topology, ttl, .. } = *settings;
-        let queue = QueueProbe::connect(&cluster.url(&topology.options(ttl)), ttl)?;
-        let (masters, settled_us) = (cluster.masters(), now());
-        let busy = workload::keys(settings.keys, topology);
-        Ok(Self { topology, ttl, cluster, masters, settled_us, workers, keys, busy, queue, client, recorder })
+    pub(crate) fn new(cluster: ClusterNodes, clients: Clients, busy: Vec<String>) -> Result<Self, Failure> {
+        let queue = QueueProbe::connect(&cluster.url(&clients.topology.options(clients.ttl)), clients.ttl)?;
+        Ok(Self { masters: cluster.masters(), settled_us: now(), cluster, clients, busy, queue })
     }
 
     /// Injects a fault. When this returns, the nodes agree about all slots.
@@ -81,7 +60,7 @@ impl ClusterNemesis {
         };
         self.settle();
         let span = (began, until.unwrap_or_else(now));
-        self.note(span, &victim, step.fault.name(), &keys, step.fault.excuses(self.topology));
+        self.note(span, &victim, step.fault.name(), &keys, step.fault.excuses(self.clients.topology));
         if step.fault.replaces_a_master() || step.fault == Fault::ClusterFailover {
             self.masters = self.cluster.masters();
         }
@@ -92,9 +71,8 @@ impl ClusterNemesis {
     fn note(&self, (began, until): (u64, u64), victim: &str, what: &str, keys: &[String], excuses: &[&str]) {
         let none = [String::new()];
         for key in if keys.is_empty() { &none } else { keys } {
-            let mut line = HistoryLine::new(victim, key, Op::Fault, began, until).what(what);
-            line.excuses = excuses.iter().map(|check| (*check).to_owned()).collect();
-            self.recorder.note(&line);
+            let line = HistoryLine::new(victim, key, Op::Fault, began, until).what(what);
+            self.clients.recorder.note(&line.excuses(excuses));
         }
     }
 
@@ -109,7 +87,7 @@ impl ClusterNemesis {
         if masters == self.masters {
             return Ok(());
         }
-        if self.topology == Topology::ClusterMoves {
+        if self.clients.topology == Topology::ClusterMoves {
             return Err(
                 format!("the masters were {:?} and are {masters:?} in a run without failovers", self.masters).into()
             );
@@ -117,7 +95,7 @@ impl ClusterNemesis {
         let began = self.settled_us;
         self.settle();
         self.masters = self.cluster.masters();
-        self.note((began, now()), "cluster", UNPLANNED, &[], Fault::FreezeMaster.excuses(self.topology));
+        self.note((began, now()), "cluster", UNPLANNED, &[], Fault::FreezeMaster.excuses(self.clients.topology));
         Ok(())
     }
 
@@ -125,34 +103,25 @@ impl ClusterNemesis {
         self.cluster.owner_of(self.cluster.slot_of(key))
     }
 
-    /// Each key must be granted soon.
-    pub(crate) fn recover(&self, step: &ScheduledFault) {
-        let healed = now();
-        let bound = recovery::bound(self.ttl, healed, healed);
-        let Self { client, recorder, keys, ttl, topology, .. } = self;
-        let recovery = Recovery { client, recorder, keys, ttl: *ttl, topology: *topology };
-        recovery.demand(step.fault.name(), healed, bound);
-        recovery.probe(bound);
-    }
-
     /// Keys without waiters are granted at once, or when a lease expires whose holder got no reply to its release.
     pub(super) fn demand_pulse(&self, keys: &[String], fault: Fault) {
         let at = now();
         for key in keys {
             let mut line = HistoryLine::new("run", &pulse::key_beside(key), Op::Heal, at, at).what(fault.name());
-            line.bound_us = Some(micros(PROMISE + self.ttl));
-            self.recorder.note(&line);
+            line.bound_us = Some(micros(PROMISE + self.clients.ttl));
+            self.clients.recorder.note(&line);
         }
     }
 
     fn with_clients(&mut self, step: &ScheduledFault) -> Result<(), Failure> {
-        let owners: Vec<(String, usize)> = self.keys.iter().map(|key| (key.clone(), self.owner_of(key))).collect();
-        let Self { cluster, workers, recorder, keys, ttl, .. } = self;
+        let keys = self.clients.keys.iter();
+        let owners: Vec<(String, usize)> = keys.map(|key| (key.clone(), self.owner_of(key))).collect();
+        let cluster = &self.cluster;
         let inspect = |key: &str| {
             let owner = owners.iter().find(|(of, _)| of == key);
             owner.and_then(|(_, owner)| held_at(&cluster.nodes[*owner], key)).into_iter().collect()
         };
-        ClientNemesis { workers, recorder, keys, ttl: *ttl, inspect: &inspect, quorum: 1 }.inject(step)
+        self.clients.nemesis(&inspect, 1).inject(step)
     }
 }
 
@@ -187,7 +156,7 @@ impl ClusterNemesis {
         let refusals: &[&str] = if step.fault == Fault::MoveSlot { &["MOVED"] } else { REFUSALS };
         let has_refused = |master: &usize| refusals.iter().any(|name| errors(&self.cluster.nodes[*master], name) > 0);
         if self.masters.iter().any(has_refused) {
-            step.fault.proof().into_iter().for_each(|proof| self.recorder.seen(proof));
+            step.fault.proof().into_iter().for_each(|proof| self.clients.recorder.seen(proof));
         }
         Ok((format!("slot {slot}"), vec![key.clone()], None))
     }

@@ -6,6 +6,7 @@ use crate::Failure;
 use crate::fault::Fault;
 use crate::nodes::held_at;
 use crate::partition::CutOff;
+use crate::phases::Clients;
 use crate::plan::ScheduledFault;
 use crate::pulse::key_beside;
 use crate::recorder::{micros, now};
@@ -19,11 +20,11 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 impl ClusterNemesis {
     /// Chooses a master that owns keys which are in use all the time.
     pub(super) fn with_master(&mut self, step: &ScheduledFault) -> Result<Injected, Failure> {
-        let owners: Vec<usize> = self.keys.iter().map(|key| self.owner_of(key)).collect();
+        let owners: Vec<usize> = self.clients.keys.iter().map(|key| self.owner_of(key)).collect();
         let busy: Vec<usize> = self.busy.iter().map(|key| self.owner_of(key)).collect();
         let owning: Vec<usize> = self.masters.iter().copied().filter(|master| busy.contains(master)).collect();
         let master = owning[step.victim % owning.len()];
-        let with_owner = self.keys.iter().zip(&owners);
+        let with_owner = self.clients.keys.iter().zip(&owners);
         let keys: Vec<String> = with_owner.filter(|(_, owner)| **owner == master).map(|(key, _)| key.clone()).collect();
         let mut until = None;
         match step.fault {
@@ -76,7 +77,7 @@ impl ClusterNemesis {
         let replica = self.replica_of(master)?;
         let mut alone = CutOff::of(&self.cluster.nodes[master], &keys[0])?;
         self.cluster.cut_off(master);
-        let (victim, recorder) = (format!("node {master}"), &self.recorder);
+        let (victim, recorder) = (format!("node {master}"), &self.clients.recorder);
         // The clients may hold their keys for longer than the master continues to grant. Other keys on them are acquired continuously.
         let watched: Vec<_> = keys.iter().flat_map(|key| [key.clone(), key_beside(key)]).collect();
         let stopped_us = std::thread::scope(|scope| {
@@ -96,8 +97,9 @@ impl ClusterNemesis {
 
     /// Meanwhile, a client that has never used the old master uses all keys.
     fn while_probed(&mut self, work: impl FnOnce(&mut Self) -> Result<(), Failure>) -> Result<(), Failure> {
-        let (url, bound) = (self.cluster.url(&self.topology.options(self.ttl)), recovery::bound(self.ttl, 0, 0));
-        let (topology, all, ttl, recorder) = (self.topology, self.keys.clone(), self.ttl, Arc::clone(&self.recorder));
+        let Clients { topology, ttl, .. } = self.clients;
+        let (url, bound) = (self.cluster.url(&topology.options(ttl)), recovery::bound(ttl, 0, 0));
+        let (all, recorder) = (self.clients.keys.clone(), Arc::clone(&self.clients.recorder));
         std::thread::scope(|scope| {
             scope.spawn(|| probe_anew(&url, topology, &all, ttl, &recorder, bound));
             work(self)
@@ -113,7 +115,7 @@ impl ClusterNemesis {
         let until = now() + micros(LOCK_TIMEOUT);
         while now() < until {
             if keys.iter().any(is_unknown) {
-                return fault.proof().into_iter().for_each(|proof| self.recorder.seen(proof));
+                return fault.proof().into_iter().for_each(|proof| self.clients.recorder.seen(proof));
             }
             std::thread::sleep(Duration::from_millis(1));
         }

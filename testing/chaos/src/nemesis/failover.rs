@@ -6,6 +6,7 @@ use super::{POLLS, SLICE, reply};
 use crate::Failure;
 use crate::fault::Fault;
 use crate::nodes::held_at;
+use crate::phases::Clients;
 use crate::plan::ScheduledFault;
 use crate::recorder::{Recorder, micros, now};
 use crate::recovery::Recovery;
@@ -19,10 +20,8 @@ impl SentinelNemesis {
         &mut self,
         work: impl FnOnce(&mut ClientNemesis<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let Self { sentinels, master, workers, recorder, keys, ttl, .. } = self;
-        let master = &sentinels.servers[*master];
-        let inspect = |key: &str| held_at(master, key).into_iter().collect();
-        work(&mut ClientNemesis { workers, recorder, keys, ttl: *ttl, inspect: &inspect, quorum: 1 })
+        let master = &self.sentinels.servers[self.master];
+        work(&mut self.clients.nemesis(&|key: &str| held_at(master, key).into_iter().collect(), 1))
     }
 
     /// The master returns before the sentinels consider it to be down, if the machine is fast enough.
@@ -37,7 +36,7 @@ impl SentinelNemesis {
         }
         let kept = server.command(&["EXISTS", "chaos:memory"]) == reply(1);
         server.command(&["DEL", "chaos:memory"]);
-        self.recorder.seen(if kept { "data that was kept" } else { "data that was lost" });
+        self.clients.recorder.seen(if kept { "data that was kept" } else { "data that was lost" });
         self.expect_quarantine();
         Ok(())
     }
@@ -50,8 +49,9 @@ impl SentinelNemesis {
         let (named_us, new) = (now(), self.sentinels.master());
         self.expect_quarantine();
         let resumption = self.resumption(new, named_us);
-        let (url, bound) = (self.sentinels.url(&self.topology.options(self.ttl)), self.bound(named_us));
-        let (topology, keys, ttl, recorder) = (self.topology, self.keys.clone(), self.ttl, Arc::clone(&self.recorder));
+        let Clients { topology, ttl, .. } = self.clients;
+        let (url, bound) = (self.sentinels.url(&topology.options(ttl)), self.bound(named_us));
+        let (keys, recorder) = (self.clients.keys.clone(), Arc::clone(&self.clients.recorder));
         let epoch = std::thread::scope(|scope| {
             scope.spawn(|| resumption.measure());
             scope.spawn(|| probe_anew(&url, topology, &keys, ttl, &recorder, bound));
@@ -87,7 +87,7 @@ impl SentinelNemesis {
                 self.sentinels.fail_over();
                 let role = self.sentinels.servers[old].command(&["INFO", "replication"]);
                 if role.text().is_some_and(|info| info.contains("role:master")) {
-                    self.recorder.seen("a replaced master that does not know it");
+                    self.clients.recorder.seen("a replaced master that does not know it");
                 }
             }
         }
@@ -101,15 +101,15 @@ impl SentinelNemesis {
         let is_unknown = |key: &String| {
             value(server, key).is_some_and(|held| replicas().all(|index| value(index, key).as_ref() != Some(&held)))
         };
-        if (0..POLLS).any(|_| self.keys.iter().any(is_unknown)) {
-            self.recorder.seen("a promotion that lost a lock");
+        if (0..POLLS).any(|_| self.clients.keys.iter().any(is_unknown)) {
+            self.clients.recorder.seen("a promotion that lost a lock");
         }
     }
 
     fn restore(&mut self, step: &ScheduledFault, old: usize) -> Result<(), Failure> {
         let server = &mut self.sentinels.servers[old];
         if step.fault == Fault::FreezeClientInFailover {
-            std::thread::sleep(self.ttl);
+            std::thread::sleep(self.clients.ttl);
         }
         std::thread::sleep(step.lasts);
         match step.fault {
@@ -118,7 +118,7 @@ impl SentinelNemesis {
             Fault::WipeMaster => server.restart_empty()?,
             Fault::FreezeMaster => server.thaw(),
             Fault::FreezeSentinel => self.sentinels.thaw_sentinel(step.victim),
-            Fault::FreezeClientInFailover => self.workers.thaw(step.victim)?,
+            Fault::FreezeClientInFailover => self.clients.workers.thaw(step.victim)?,
             _ => {}
         }
         Ok(())

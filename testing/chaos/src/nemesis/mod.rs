@@ -4,44 +4,35 @@ mod clients;
 mod cluster;
 mod cluster_masters;
 mod failover;
-mod postgres;
 mod sentinels;
 mod servers;
 
 pub(crate) use clients::ClientNemesis;
 pub(crate) use cluster::ClusterNemesis;
-pub(crate) use postgres::PostgresNemesis;
 pub(crate) use sentinels::{SentinelNemesis, isolate_replicas};
 pub(crate) use servers::{disturb, lose_replies, repeat};
 
 use crate::Failure;
 use crate::fault::Fault;
-use crate::history::{HistoryLine, Op};
 use crate::nodes::Nodes;
+use crate::phases::Clients;
 use crate::plan::ScheduledFault;
-use crate::recorder::{Recorder, now};
-use crate::topology::Topology;
-use crate::workers::Workers;
+use crate::recorder::now;
 use fencelock_testkit::{Shift, WallClock};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// The maximum number of polls until a victim is in the right state.
 const POLLS: u32 = 2000;
 /// The interval between repetitions of a small fault.
-const SLICE: Duration = Duration::from_millis(100);
+pub(crate) const SLICE: Duration = Duration::from_millis(100);
 /// How much too fast or too slow a clock runs, in millionths. The assumed drift is twice that.
 const SKEW: i64 = 5000;
 
 /// The servers, networks, clocks and clients of a run.
 #[derive(Debug)]
 pub(crate) struct Nemesis {
-    pub(crate) topology: Topology,
     pub(crate) nodes: Nodes,
-    pub(crate) workers: Workers,
-    pub(crate) keys: Vec<String>,
-    pub(crate) ttl: Duration,
-    pub(crate) recorder: Arc<Recorder>,
+    pub(crate) clients: Clients,
     /// The end of all quarantines.
     pub(crate) whole_at_us: u64,
 }
@@ -49,16 +40,19 @@ pub(crate) struct Nemesis {
 impl Nemesis {
     /// How long a server that may have lost data does not grant.
     pub(super) fn quarantine(&self) -> Duration {
-        self.topology.quarantine(self.ttl)
+        self.clients.topology.quarantine(self.clients.ttl)
     }
 
     /// Injects a fault. It has ended when this returns.
     pub(crate) fn inject(&mut self, step: &ScheduledFault) -> Result<(), Failure> {
         let began = now();
         let outcome = match step.fault {
-            Fault::FreezeClient | Fault::KillClient => self.with_client(step),
+            Fault::FreezeClient | Fault::KillClient => {
+                let nodes = &self.nodes;
+                self.clients.nemesis(&|key: &str| nodes.inspect(key), nodes.quorum()).inject(step)
+            }
             Fault::ClockForward | Fault::ClockBack | Fault::ClockFast | Fault::ClockSlow => {
-                mislead(&self.nodes.all[step.victim].machine.clock, step, self.ttl)
+                mislead(&self.nodes.all[step.victim].machine.clock, step, self.clients.ttl)
             }
             Fault::ForeignDelete => {
                 self.delete();
@@ -69,36 +63,20 @@ impl Nemesis {
             Fault::Switchover => self.switch_over(step),
             _ => self.with_node(step),
         };
-        let excuses = step.fault.excuses(self.topology);
-        let mut line = HistoryLine::new(&self.victim(step), "", Op::Fault, began, now()).what(step.fault.name());
-        line.excuses = excuses.iter().map(|check| (*check).to_owned()).collect();
-        self.recorder.note(&line);
+        let node = format!("node {}", step.victim);
+        let server = if step.fault == Fault::ForeignDelete { "all nodes" } else { &node };
+        self.clients.note(began, &self.clients.victim(step, server), step.fault);
         outcome
-    }
-
-    fn victim(&self, step: &ScheduledFault) -> String {
-        match step.fault {
-            Fault::FreezeClient => format!("process {}", self.workers.pid(step.victim)),
-            Fault::KillClient => format!("worker {}", step.victim),
-            Fault::ForeignDelete => "all nodes".to_owned(),
-            _ => format!("node {}", step.victim),
-        }
-    }
-
-    fn with_client(&mut self, step: &ScheduledFault) -> Result<(), Failure> {
-        let Self { nodes, workers, recorder, keys, ttl, .. } = self;
-        let (inspect, quorum) = (|key: &str| nodes.inspect(key), nodes.quorum());
-        ClientNemesis { workers, recorder, keys, ttl: *ttl, inspect: &inspect, quorum }.inject(step)
     }
 
     fn delete(&self) {
         for _ in 0..POLLS {
-            let held = self.keys.iter().find(|key| self.nodes.inspect(key).len() >= self.nodes.quorum());
+            let held = self.clients.keys.iter().find(|key| self.nodes.inspect(key).len() >= self.nodes.quorum());
             if let Some(key) = held {
                 let gone =
                     self.nodes.all.iter().filter(|node| node.server().command(&["DEL", key]) == reply(1)).count();
                 if gone >= self.nodes.quorum() {
-                    self.recorder.seen("a held key that was deleted");
+                    self.clients.recorder.seen("a held key that was deleted");
                     break;
                 }
             }
@@ -112,7 +90,7 @@ pub(crate) fn jump(fault: Fault, ttl: Duration) -> Duration {
 }
 
 /// Sets a clock wrong for a while.
-fn mislead(clock: &WallClock, step: &ScheduledFault, ttl: Duration) -> Result<(), Failure> {
+pub(crate) fn mislead(clock: &WallClock, step: &ScheduledFault, ttl: Duration) -> Result<(), Failure> {
     let jump = jump(step.fault, ttl);
     clock.set(match step.fault {
         Fault::ClockForward => Shift::Forward(jump),
@@ -124,7 +102,7 @@ fn mislead(clock: &WallClock, step: &ScheduledFault, ttl: Duration) -> Result<()
     Ok(clock.set(Shift::None)?)
 }
 
-fn slices(lasts: Duration) -> u128 {
+pub(crate) fn slices(lasts: Duration) -> u128 {
     lasts.as_millis().div_ceil(SLICE.as_millis())
 }
 

@@ -3,14 +3,11 @@
 use crate::Failure;
 use crate::fault::Fault;
 use crate::history::{HistoryLine, Op};
-use crate::phases::Settings;
+use crate::phases::Clients;
 use crate::plan::ScheduledFault;
-use crate::recorder::{Recorder, micros, now};
-use crate::recovery::{self, Recovery};
+use crate::recorder::{micros, now};
+use crate::recovery;
 use crate::resumption::Resumption;
-use crate::topology::Topology;
-use crate::workers::Workers;
-use fencelock::blocking::Client;
 use fencelock_testkit::Sentinels;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,8 +22,6 @@ const UNPLANNED: &str = "unplanned failover";
 /// The servers, sentinels and clients of a run.
 #[derive(Debug)]
 pub(crate) struct SentinelNemesis {
-    pub(super) topology: Topology,
-    pub(super) ttl: Duration,
     pub(crate) sentinels: Sentinels,
     /// The index of the master, outside of failovers.
     pub(crate) master: usize,
@@ -35,10 +30,7 @@ pub(crate) struct SentinelNemesis {
     settled_us: u64,
     /// The end of all quarantines.
     whole_at_us: u64,
-    pub(crate) workers: Workers,
-    pub(crate) keys: Vec<String>,
-    pub(crate) client: Client,
-    pub(crate) recorder: Arc<Recorder>,
+    pub(crate) clients: Clients,
 }
 
 /// Stops the replication to all servers but this one. The sentinels correct this after seconds.
@@ -49,40 +41,24 @@ pub(crate) fn isolate_replicas(sentinels: &Sentinels, master: usize) {
 }
 
 impl SentinelNemesis {
-    pub(crate) fn new(
-        settings: &Settings,
-        sentinels: Sentinels,
-        workers: Workers,
-        keys: Vec<String>,
-        client: Client,
-        recorder: Arc<Recorder>,
-    ) -> Self {
+    pub(crate) fn new(sentinels: Sentinels, clients: Clients) -> Self {
         let (master, epoch, settled_us) = (sentinels.master(), sentinels.config_epoch(), now());
-        let Settings { topology, ttl, .. } = *settings;
-        let this = Self {
-            topology,
-            ttl,
-            sentinels,
-            master,
-            epoch,
-            settled_us,
-            whole_at_us: 0,
-            workers,
-            keys,
-            client,
-            recorder,
-        };
+        let this = Self { sentinels, master, epoch, settled_us, whole_at_us: 0, clients };
         // The checker demands grants of a key after its first one.
         this.resumption(master, settled_us).measure();
         this
     }
 
+    fn quarantine(&self) -> Duration {
+        self.clients.topology.quarantine(self.clients.ttl)
+    }
+
     pub(super) fn resumption(&self, master: usize, named_us: u64) -> Resumption {
         Resumption {
-            client: self.client.clone(),
-            recorder: Arc::clone(&self.recorder),
-            ttl: self.ttl,
-            quarantine: self.topology.quarantine(self.ttl),
+            client: self.clients.client.clone(),
+            recorder: Arc::clone(&self.clients.recorder),
+            ttl: self.clients.ttl,
+            quarantine: self.quarantine(),
             port: self.sentinels.servers[master].port(),
             named_us,
         }
@@ -90,11 +66,11 @@ impl SentinelNemesis {
 
     /// A quarantine begins now, or a little later with the first claim.
     pub(super) fn expect_quarantine(&mut self) {
-        self.whole_at_us = now() + micros(self.topology.quarantine(self.ttl));
+        self.whole_at_us = now() + micros(self.quarantine());
     }
 
     pub(super) fn bound(&self, healed_us: u64) -> Duration {
-        recovery::bound(self.ttl, healed_us, self.whole_at_us)
+        recovery::bound(self.clients.ttl, healed_us, self.whole_at_us)
     }
 
     /// Injects a fault. When this returns, there is one master.
@@ -107,10 +83,10 @@ impl SentinelNemesis {
             _ => self.fail_over(step)?,
         }
         self.settle();
-        let mut excuses = step.fault.excuses(self.topology);
+        let mut excuses = step.fault.excuses(self.clients.topology);
         if self.advance() && !step.fault.replaces_a_master() {
             // A server that restarts slowly is replaced.
-            excuses = Fault::SentinelFailover.excuses(self.topology);
+            excuses = Fault::SentinelFailover.excuses(self.clients.topology);
             self.expect_quarantine();
         }
         self.note(began, &victim(step), step.fault.name(), excuses);
@@ -118,9 +94,8 @@ impl SentinelNemesis {
     }
 
     fn note(&self, began: u64, victim: &str, what: &str, excuses: &[&str]) {
-        let mut line = HistoryLine::new(victim, "", Op::Fault, began, now()).what(what);
-        line.excuses = excuses.iter().map(|check| (*check).to_owned()).collect();
-        self.recorder.note(&line);
+        let line = HistoryLine::new(victim, "", Op::Fault, began, now()).what(what);
+        self.clients.recorder.note(&line.excuses(excuses));
     }
 
     fn settle(&mut self) {
@@ -143,7 +118,7 @@ impl SentinelNemesis {
         let began = self.settled_us;
         self.settle();
         self.advance();
-        self.note(began, "sentinels", UNPLANNED, Fault::SentinelFailover.excuses(self.topology));
+        self.note(began, "sentinels", UNPLANNED, Fault::SentinelFailover.excuses(self.clients.topology));
         self.expect_quarantine();
     }
 
@@ -152,8 +127,7 @@ impl SentinelNemesis {
         for _ in 0..REPEATS {
             let healed = now();
             let bound = self.bound(healed);
-            let Self { client, recorder, keys, ttl, topology, .. } = &*self;
-            let recovery = Recovery { client, recorder, keys, ttl: *ttl, topology: *topology };
+            let recovery = self.clients.recovery();
             recovery.probe(bound);
             if self.sentinels.config_epoch() == self.epoch {
                 recovery.demand(step.fault.name(), healed, bound);

@@ -66,19 +66,19 @@ impl Nemesis {
         }
         let kept = node.server().command(&["EXISTS", "chaos:memory"]) == reply(1);
         node.server().command(&["DEL", "chaos:memory"]);
-        self.recorder.seen(if kept { "data that was kept" } else { "data that was lost" });
+        self.clients.recorder.seen(if kept { "data that was kept" } else { "data that was lost" });
         self.watch_quarantine(step);
         Ok(())
     }
 
     /// Clients reconnect immediately, and the first of them starts the quarantine.
     fn watch_quarantine(&mut self, step: &ScheduledFault) {
-        if !self.topology.has_quarantine() {
+        if !self.clients.topology.has_quarantine() {
             return;
         }
         for _ in 0..slices(Duration::from_secs(2)) {
             if self.nodes.all[step.victim].is_in_quarantine() {
-                self.recorder.seen("quarantine hit");
+                self.clients.recorder.seen("quarantine hit");
                 break;
             }
             std::thread::sleep(SLICE);
@@ -102,8 +102,8 @@ impl Nemesis {
                 node.server().command(&["CLIENT", "UNPA"]);
             }
             Fault::Demote => self.demote(node, step.lasts),
-            Fault::LoseReplies => lose_replies(&node.proxy, &self.recorder, step.lasts, Then::StaySilent),
-            Fault::Repeat => repeat(&node.proxy, &self.recorder, step.lasts, "EVALSHA"),
+            Fault::LoseReplies => lose_replies(&node.proxy, &self.clients.recorder, step.lasts, Then::StaySilent),
+            Fault::Repeat => repeat(&node.proxy, &self.clients.recorder, step.lasts, "EVALSHA"),
             Fault::FlushScripts => self.flush(node, step.lasts),
             Fault::OutOfMemory => self.fill(node, step.lasts),
             _ => disturb(&node.proxy, step)?,
@@ -118,7 +118,7 @@ impl Nemesis {
             std::thread::sleep(SLICE);
         }
         if node.machine.errors("NOSCRIPT") > 0 {
-            self.recorder.seen("NOSCRIPT");
+            self.clients.recorder.seen("NOSCRIPT");
         }
     }
 
@@ -128,7 +128,7 @@ impl Nemesis {
         std::thread::sleep(lasts);
         node.server().command(&["CONFIG", "SET", "maxmemory", "0"]);
         if node.machine.errors("OOM") > 0 {
-            self.recorder.seen("OOM");
+            self.clients.recorder.seen("OOM");
         }
     }
 
@@ -137,7 +137,7 @@ impl Nemesis {
         node.make_read_only();
         std::thread::sleep(lasts);
         if node.machine.errors("READONLY") > 0 {
-            self.recorder.seen("READONLY");
+            self.clients.recorder.seen("READONLY");
         }
         node.server().command(&["REPLICAOF", "NO", "ONE"]);
     }
@@ -153,8 +153,8 @@ impl Nemesis {
             let held = node.server().command(&["GET", key]);
             held.text().is_some_and(|value| !standby.has(key, value))
         };
-        if (0..POLLS).any(|_| self.keys.iter().any(is_unknown)) {
-            self.recorder.seen("a promotion that lost a lock");
+        if (0..POLLS).any(|_| self.clients.keys.iter().any(is_unknown)) {
+            self.clients.recorder.seen("a promotion that lost a lock");
         }
         node.forget(quarantine, Node::fail_over)?;
         self.watch_quarantine(step);
@@ -170,7 +170,7 @@ impl Nemesis {
         let refused = || node.standby.as_ref().is_some_and(|standby| standby.errors("READONLY") > 0);
         for _ in 0..slices(Duration::from_secs(2)) {
             if refused() {
-                self.recorder.seen("a client that stayed with a replica");
+                self.clients.recorder.seen("a client that stayed with a replica");
                 break;
             }
             std::thread::sleep(SLICE);

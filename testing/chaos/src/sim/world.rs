@@ -283,9 +283,7 @@ impl World<'_> {
         // The record of work is lost with the data.
         if data != Some(SurvivingData::All) {
             let now = self.recorder.now();
-            let mut line = HistoryLine::new("", "", Op::Fault, now, now).what(what);
-            line.excuses = vec!["C12".to_owned()];
-            self.recorder.note(&line);
+            self.recorder.note(&HistoryLine::new("", "", Op::Fault, now, now).what(what).excuses(&["C12"]));
         }
         let Some(data) = data else { return node.flush() };
         node.crash();
@@ -306,11 +304,10 @@ impl World<'_> {
         node.clock.jump(by_us);
         self.recorder.seen("a clock that was set");
         let now = self.recorder.now();
-        let mut line =
+        let line =
             HistoryLine::new("", "", Op::Fault, now, now).what(format!("the clock of {} by {by_us} us", node.name()));
-        line.excuses =
-            if by_us > 0 { ["C3", "C4", "C6", "C12"].map(str::to_owned).to_vec() } else { vec!["C12".to_owned()] };
-        self.recorder.note(&line);
+        let excuses: &[&str] = if by_us > 0 { &["C3", "C4", "C6", "C12"] } else { &["C12"] };
+        self.recorder.note(&line.excuses(excuses));
     }
 
     /// An operator ends a hold. Its holder learns it later than the next one, so two may hold.
@@ -322,10 +319,8 @@ impl World<'_> {
         };
         let now = self.recorder.now();
         for holder in holding.holders.iter().filter_map(fencelock::HolderInfo::holder_id) {
-            let mut line =
-                HistoryLine::new("", key, Op::Fault, now, now).what("evicted").hold(&holder.to_string(), None);
-            line.excuses = ["C3", "C4", "C6"].map(str::to_owned).to_vec();
-            self.recorder.note(&line);
+            let line = HistoryLine::new("", key, Op::Fault, now, now).what("evicted").hold(&holder.to_string(), None);
+            self.recorder.note(&line.excuses(&["C3", "C4", "C6"]));
         }
         self.network.trace(|| format!("{key} is evicted"));
         self.recorder.seen("an eviction");

@@ -1,36 +1,18 @@
 //! One round of all faults on real servers, in each topology, with clients in several processes.
 
-use crate::{assert_flagged, seed};
+use crate::{assert_flagged, faults, good_run, settings};
 use fencelock_chaos::checker::Check;
 use fencelock_chaos::history::{HistoryLine, HoldMode, Op, Outcome};
-use fencelock_chaos::{Plan, Run, Settings, Topology, run};
+use fencelock_chaos::{Plan, Run, Settings, Topology};
 use fencelock_testkit::redis_or_skip;
 use std::collections::HashMap;
-use std::path::Path;
 use std::time::Duration;
 
-/// The topologies run in parallel, so each has few clients.
-fn settings(topology: Topology) -> Settings {
-    let mut settings = Settings::new(seed(), topology, Path::new(env!("CARGO_BIN_EXE_fencelock-chaos")));
-    // Most of a run waits for leases to end. Half the default TTL is still long compared to a request.
-    settings.ttl = Duration::from_millis(500);
-    if topology != Topology::Single {
-        (settings.workers, settings.tasks) = (2, 4);
-    }
-    settings
-}
-
 /// Runs, and checks that the result is good and meaningful.
-fn good_run(topology: Topology) -> Option<Run> {
-    redis_or_skip()?;
-    let settings = settings(topology);
+fn round(topology: Topology, settings: &Settings) -> Run {
+    let run = good_run(settings);
     let seed = settings.seed;
-    println!("seed {seed}");
-    let run = run(&settings).unwrap();
-    println!("{}", run.results);
-    assert!(run.results.is_good(), "seed {seed} on {topology}: {}", run.results);
-
-    let played = run.history.lines.iter().filter(|line| line.op == Op::Fault).filter_map(|line| line.what.as_deref());
+    let played = faults(&run).filter_map(|line| line.what.as_deref());
     let planned = Plan::new(seed, topology, settings.workers).take(topology.faults().len());
     assert!(
         played.eq(planned.map(|step| step.fault.name())),
@@ -40,7 +22,16 @@ fn good_run(topology: Topology) -> Option<Run> {
     let count = |op, result| run.history.lines.iter().filter(|line| line.op == op && line.result == result).count();
     assert!(count(Op::Acquire, Outcome::Ok) > 200, "seed {seed} on {topology}: too few grants");
     assert!(count(Op::Write, Outcome::Fail) > 0, "seed {seed} on {topology}: the gate rejected no write");
-    Some(run)
+    run
+}
+
+/// A round on Redis servers. The topologies run in parallel, so each has few clients.
+fn redis_round(topology: Topology) -> Option<Run> {
+    redis_or_skip()?;
+    // Most of a run waits for leases to end. Half the default TTL is still long compared to a request.
+    let settings = Settings { ttl: Duration::from_millis(500), ..settings(topology, None) };
+    let few = Settings { workers: 2, tasks: 4, ..settings.clone() };
+    Some(round(topology, if topology == Topology::Single { &settings } else { &few }))
 }
 
 /// The controls of exclusion on servers behind proxies.
@@ -52,8 +43,8 @@ fn assert_overlaps_flagged(run: &Run, more: &[&'static str]) {
 
 /// With a quarantine, only clock jumps and other programs may admit a second holder.
 fn assert_no_memory_excuses(run: &Run) {
-    let admits_two = |line: &&HistoryLine| line.op == Op::Fault && line.excuses.iter().any(|check| check != "C12");
-    for fault in run.history.lines.iter().filter(admits_two).filter_map(|line| line.what.as_deref()) {
+    let admits_two = |line: &&HistoryLine| line.excuses.iter().any(|check| check != "C12");
+    for fault in faults(run).filter(admits_two).filter_map(|line| line.what.as_deref()) {
         assert!(["clock forward", "clock back", "foreign delete"].contains(&fault), "{fault} excuses something");
     }
 }
@@ -91,13 +82,13 @@ fn readers_of_two_processes(run: &Run) -> usize {
 
 #[test]
 fn a_single_redis_violates_no_guarantee() {
-    let Some(run) = good_run(Topology::Single) else { return };
+    let Some(run) = redis_round(Topology::Single) else { return };
     assert_overlaps_flagged(&run, &[]);
 }
 
 #[test]
 fn a_failover_with_quarantine_violates_no_guarantee() {
-    let Some(run) = good_run(Topology::Replica) else { return };
+    let Some(run) = redis_round(Topology::Replica) else { return };
     assert_overlaps_flagged(&run, &["control-promoted"]);
     assert_no_memory_excuses(&run);
 }
@@ -105,13 +96,13 @@ fn a_failover_with_quarantine_violates_no_guarantee() {
 #[test]
 #[ignore = "similar to the run with a quarantine, and as long"]
 fn a_failover_without_quarantine_violates_exclusion_only() {
-    let Some(run) = good_run(Topology::BareReplica) else { return };
+    let Some(run) = redis_round(Topology::BareReplica) else { return };
     assert_overlaps_flagged(&run, &["control-promoted"]);
 }
 
 #[test]
 fn a_quorum_of_three_violates_no_guarantee() {
-    let Some(run) = good_run(Topology::Quorum(3)) else { return };
+    let Some(run) = redis_round(Topology::Quorum(3)) else { return };
     assert_overlaps_flagged(&run, &[]);
     assert_no_memory_excuses(&run);
     let through = grants_without_a_node(&run);
@@ -123,8 +114,49 @@ fn a_quorum_of_three_violates_no_guarantee() {
 #[test]
 #[ignore = "the code is the same as for three nodes; use longer runs instead"]
 fn no_fault_violates_a_guarantee_in_a_quorum_of_five() {
-    let Some(run) = good_run(Topology::Quorum(5)) else { return };
+    let Some(run) = redis_round(Topology::Quorum(5)) else { return };
     assert_overlaps_flagged(&run, &[]);
     let through = grants_without_a_node(&run);
     assert!(through > 10, "{through} grants while a node was unavailable");
+}
+
+/// A PostgreSQL server with a standby, without a pooler or behind one.
+mod postgres {
+    use super::*;
+    use fencelock_chaos::Pooler;
+    use fencelock_testkit::{PgBouncer, postgres_or_skip};
+
+    fn violates_no_guarantee(pooler: Pooler) {
+        let Some(server) = postgres_or_skip() else { return };
+        if pooler != Pooler::Direct && PgBouncer::start_or_skip(&server, "session").is_none() {
+            return;
+        }
+        drop(server);
+        let topology = Topology::Postgres(pooler);
+        let run = round(topology, &settings(topology, None));
+        assert_flagged(&run, &[(Check::C3, "control-forgotten"), (Check::C3, "control-jumped")]);
+        // Only a clock that jumps excuses a violation.
+        for fault in faults(&run) {
+            let jumps = matches!(fault.what.as_deref(), Some("clock forward" | "clock back"));
+            assert_eq!(fault.excuses.is_empty(), !jumps, "{fault:?}");
+        }
+    }
+
+    #[test]
+    #[ignore = "a round of all faults takes a minute; scripts/test-servers runs it"]
+    fn postgres_violates_no_guarantee() {
+        violates_no_guarantee(Pooler::Direct);
+    }
+
+    #[test]
+    #[ignore = "the code is the same as without a pooler; scripts/test-servers runs it"]
+    fn a_pool_of_sessions_violates_no_guarantee() {
+        violates_no_guarantee(Pooler::Session);
+    }
+
+    #[test]
+    #[ignore = "a round of all faults takes a minute; scripts/test-servers runs it"]
+    fn a_pool_of_transactions_violates_no_guarantee() {
+        violates_no_guarantee(Pooler::Transaction);
+    }
 }

@@ -61,11 +61,10 @@ impl Process {
 
     /// Takes a free key.
     pub(crate) fn take(&mut self, name: &str) -> FencingToken {
-        let answer = self.request(&format!("try {name}"));
-        answer.strip_prefix("granted ").unwrap_or_else(|| panic!("{answer}")).parse().unwrap()
+        self.take_in_mode("try", name)
     }
 
-    /// Takes a key that has room, with an order that names the mode: `share`, or `permits WEIGHT LIMIT`.
+    /// Takes a key that has room, with an order that names the mode: `try`, `share`, or `permits WEIGHT LIMIT`.
     pub(crate) fn take_in_mode(&mut self, mode: &str, name: &str) -> FencingToken {
         let answer = self.request(&format!("{mode} {name}"));
         answer.strip_prefix("granted ").unwrap_or_else(|| panic!("{answer}")).parse().unwrap()

@@ -1,33 +1,26 @@
-use clap::ValueEnum;
+//! The kinds of servers. What is particular to one, how it is started and which faults it has, is a file of its own.
+
+mod cluster;
+mod objects;
+mod postgres;
+mod sentinels;
+mod servers;
+
+pub use postgres::Pooler;
+
+use crate::Failure;
+use crate::fault::Fault;
+use crate::phases::Settings;
+use crate::recorder::Recorder;
 use fencelock::Drift;
 use fencelock_core::quarantine;
 use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a replaced master may continue to grant if a quarantine is on: the new master adds this to the longest TTL.
 const MASTER_WINDOW: Duration = Duration::from_secs(5);
-
-/// What is between clients and a PostgreSQL server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Pooler {
-    /// Nothing.
-    Direct,
-    /// `PgBouncer` that gives each client a connection.
-    Session,
-    /// `PgBouncer` that gives each transaction a connection.
-    Transaction,
-}
-
-impl Pooler {
-    /// Its `pool_mode`.
-    pub(crate) const fn mode(self) -> Option<&'static str> {
-        match self {
-            Self::Direct => None,
-            Self::Session => Some("session"),
-            Self::Transaction => Some("transaction"),
-        }
-    }
-}
 
 /// The servers of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +45,81 @@ pub enum Topology {
     Postgres(Pooler),
     /// A store of objects.
     Objects,
+}
+
+/// The arguments of a program that say which servers there are.
+#[derive(Debug, clap::Args)]
+pub struct ServerArguments {
+    /// The number of servers: 1 is a single Redis server, 3 or 5 are a quorum
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=9))]
+    nodes: u8,
+    /// One Redis server with a replica, which is promoted from time to time
+    #[arg(long, conflicts_with = "nodes")]
+    replica: bool,
+    /// A Redis master with two replicas and three sentinels
+    #[arg(long, conflicts_with_all = ["nodes", "replica"])]
+    sentinel: bool,
+    /// PostgreSQL with a standby, without a pooler or behind one
+    #[arg(long, value_name = "POOLER", num_args = 0..=1, default_missing_value = "direct", value_enum)]
+    #[arg(conflicts_with_all = ["nodes", "replica", "sentinel", "cluster", "bare"])]
+    postgres: Option<Pooler>,
+    /// A store of objects at this URL, which has an endpoint=http://127.0.0.1:PORT and credentials in the environment
+    #[arg(long, value_name = "URL")]
+    #[arg(conflicts_with_all = ["nodes", "replica", "sentinel", "postgres", "cluster", "bare"])]
+    pub objects: Option<String>,
+    #[command(flatten)]
+    of_cluster: OfCluster,
+    /// With --replica or --sentinel: no quarantine, so a promotion may admit a second holder
+    #[arg(long)]
+    bare: bool,
+}
+
+/// Arguments of runs on a cluster.
+#[derive(Debug, clap::Args)]
+struct OfCluster {
+    /// A Redis Cluster of three masters with a replica each
+    #[arg(long, conflicts_with_all = ["nodes", "replica", "sentinel", "bare"])]
+    cluster: bool,
+    /// With --cluster: slots move, and no master is replaced, so no lock may be lost
+    #[arg(long, requires = "cluster")]
+    moves_only: bool,
+}
+
+impl ServerArguments {
+    /// The topology that they name.
+    ///
+    /// # Errors
+    /// They name none.
+    pub fn topology(&self) -> Result<Topology, Failure> {
+        let of_one = self.postgres.map(Topology::Postgres).or(self.objects.as_ref().map(|_| Topology::Objects));
+        Ok(match (self.replica, self.sentinel, self.bare) {
+            _ if self.of_cluster.moves_only => Topology::ClusterMoves,
+            _ if self.of_cluster.cluster => Topology::Cluster,
+            (true, _, false) => Topology::Replica,
+            (true, _, true) => Topology::BareReplica,
+            (_, true, false) => Topology::Sentinels,
+            (_, true, true) => Topology::BareSentinels,
+            (false, false, true) => return Err("--bare needs --replica or --sentinel".into()),
+            (false, false, false) => of_one.unwrap_or(Topology::of(self.nodes.into())),
+        })
+    }
+}
+
+/// Starts the servers and the clients of a run, injects the faults, and ends them.
+pub(crate) fn perform(
+    settings: &Settings,
+    dir: &Path,
+    resource: u16,
+    histories: &Path,
+    recorder: Arc<Recorder>,
+) -> Result<(), Failure> {
+    match settings.topology {
+        Topology::Postgres(pooler) => postgres::perform(settings, pooler, resource, histories, recorder),
+        Topology::Objects => objects::perform(settings, resource, histories, recorder),
+        Topology::Sentinels | Topology::BareSentinels => sentinels::perform(settings, resource, histories, recorder),
+        Topology::Cluster | Topology::ClusterMoves => cluster::perform(settings, resource, histories, &recorder),
+        _ => servers::perform(settings, dir, resource, histories, recorder),
+    }
 }
 
 impl Topology {
@@ -95,16 +163,6 @@ impl Topology {
         matches!(self, Self::Objects)
     }
 
-    /// Whether the locks are in a PostgreSQL database.
-    pub const fn is_postgres(self) -> bool {
-        matches!(self, Self::Postgres(_))
-    }
-
-    /// Whether clients of PostgreSQL connect to a pooler.
-    pub const fn has_pooler(self) -> bool {
-        matches!(self, Self::Postgres(Pooler::Session | Pooler::Transaction))
-    }
-
     /// Whether waiters are served in the order of arrival. Otherwise readers that overlap may keep a writer waiting.
     pub const fn has_queues(self) -> bool {
         !self.is_quorum()
@@ -128,7 +186,7 @@ impl Topology {
     /// Whether each Redis server has a proxy and a clock of its own. Sentinels and clusters report the real ports of the
     /// servers to clients.
     pub const fn has_proxies(self) -> bool {
-        !self.has_sentinels() && !self.is_cluster() && !self.is_postgres() && !self.is_objects()
+        matches!(self, Self::Single | Self::Replica | Self::BareReplica | Self::Quorum(_))
     }
 
     /// Whether a server that may have lost data does not grant until all its leases have expired. A single Redis server
@@ -168,6 +226,41 @@ impl Topology {
             Self::Objects => "poll=200ms&skew=0s",
             _ => "timeout=400",
         }
+    }
+
+    /// The faults of this topology.
+    pub fn faults(self) -> Vec<Fault> {
+        let is_of_cluster =
+            |fault: &Fault| fault.moves_a_slot() || matches!(fault, Fault::ClusterFailover | Fault::PartitionMaster);
+        let plays = |fault: &Fault| match self {
+            Self::ClusterMoves => fault.moves_a_slot(),
+            Self::Postgres(_) => postgres::FAULTS.contains(fault),
+            Self::Objects => objects::FAULTS.contains(fault),
+            Self::Cluster => {
+                is_of_cluster(fault)
+                    || matches!(
+                        fault,
+                        Fault::KillMaster
+                            | Fault::FreezeMaster
+                            | Fault::FreezeServer
+                            | Fault::FreezeClient
+                            | Fault::KillClient
+                    )
+            }
+            // Sentinel runs have no proxies, and the foreign program does not support sentinels.
+            Self::Sentinels | Self::BareSentinels => {
+                (fault.replaces_a_master() && !is_of_cluster(fault))
+                    || fault.is_for_clients()
+                    || matches!(fault, Fault::RestartEmpty | Fault::RestartFromDisk)
+            }
+            _ => {
+                !fault.replaces_a_master()
+                    && !is_of_cluster(fault)
+                    && !matches!(fault, Fault::TerminateSessions | Fault::PromoteStandby)
+                    && (self.has_replica() || !fault.needs_a_replica())
+            }
+        };
+        Fault::ALL.into_iter().filter(plays).collect()
     }
 }
 

@@ -1,15 +1,13 @@
-//! A run on a cluster.
+//! A cluster.
 
 use crate::Failure;
-use crate::connect::connect;
 use crate::control::{ControlHolds, held_by_a_master_alone, moved_without_its_keys, promoted_by_the_cluster};
 use crate::history::{History, HistoryLine, HoldMode, Op};
 use crate::nemesis::ClusterNemesis;
 use crate::nodes::held_at;
-use crate::phases::{self, Settings};
+use crate::phases::{self, Clients, Settings};
 use crate::pulse::{self, Pulse};
 use crate::recorder::{self, Recorder, now};
-use crate::topology::Topology;
 use crate::workload;
 use fencelock_testkit::{ClusterNodes, RedisServer};
 use std::path::Path;
@@ -24,13 +22,13 @@ const PATIENT_NODE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Expected in a run whose faults must not lose a lock.
 const NOTHING_LOST: &str = "a run in which no client lost a lock";
 
-pub(crate) fn perform(
+pub(super) fn perform(
     settings: &Settings,
     resource: u16,
     histories: &Path,
     recorder: &Arc<Recorder>,
 ) -> Result<(), Failure> {
-    let loses_nothing = settings.topology == Topology::ClusterMoves;
+    let loses_nothing = settings.topology == super::Topology::ClusterMoves;
     let options = RedisServer::options();
     let mut cluster = if loses_nothing {
         ClusterNodes::start_with_timeout(&options, MASTERS, 1, PATIENT_NODE_TIMEOUT)?
@@ -47,30 +45,25 @@ pub(crate) fn perform(
     holds.common()?;
 
     let url = cluster.url(&settings.topology.options(settings.ttl));
-    phases::trust(settings, &url)?;
-    phases::expect(settings, recorder);
-    let keys = workload::keys_on_servers(settings.keys, settings.topology);
-    let client = connect(&url)?;
+    let clients = Clients::start(settings, &url, resource, histories, Arc::clone(recorder))?;
     // The keys of the tasks are on all masters. More pulses would only cost time.
     let measured = workload::keys(settings.keys, settings.topology);
-    let pulse = Pulse::start(&client, &measured, settings.ttl, recorder);
-    let workers = phases::spawn_workers(settings, &url, resource, histories)?;
-    let mut nemesis = ClusterNemesis::new(settings, cluster, workers, keys, client, Arc::clone(recorder))?;
+    let pulse = Pulse::start(&clients.client, &measured, settings.ttl, recorder);
+    let beside: Vec<_> = measured.iter().map(|key| pulse::key_beside(key)).collect();
+    let mut nemesis = ClusterNemesis::new(cluster, clients, measured)?;
     phases::play(settings, |step| {
         nemesis.inject(step)?;
-        nemesis.recover(step);
+        nemesis.clients.recover(step, 0);
         Ok(())
     })?;
-    phases::await_expected(settings, &nemesis.workers)?;
-    phases::lead_last(settings, &nemesis.client, recorder, histories)?;
+    let ClusterNemesis { cluster, mut clients, .. } = nemesis;
+    clients.await_expected(settings)?;
     drop(pulse);
-    let ClusterNemesis { cluster, workers, client, keys, .. } = nemesis;
-    let keys: Vec<_> = keys.iter().cloned().chain(measured.iter().map(|key| pulse::key_beside(key))).collect();
-    let inspect = |key: &str| {
+    clients.keys.extend(beside);
+    clients.finish(settings, histories, &|key| {
         let owner = cluster.owner_of(cluster.slot_of(key));
         held_at(&cluster.nodes[owner], key).into_iter().collect()
-    };
-    phases::finish(settings, workers, client, &keys, recorder, &inspect)?;
+    })?;
     if loses_nothing {
         demand_no_loss(histories, recorder)?;
     }

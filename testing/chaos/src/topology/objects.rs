@@ -1,21 +1,28 @@
-//! A run on a store of objects, which is started before.
+//! A store of objects, which is started before.
 
 use crate::Failure;
 use crate::connect::connect;
 use crate::control::ControlHolds;
 use crate::fault::Fault;
-use crate::history::{HistoryLine, Op};
-use crate::nemesis::{ClientNemesis, disturb, lose_replies, repeat};
-use crate::phases::{self, Settings};
-use crate::plan::ScheduledFault;
+use crate::nemesis::{disturb, lose_replies, repeat};
+use crate::phases::{self, Clients, Settings};
 use crate::recorder::{Recorder, now};
-use crate::recovery::{self, Recovery};
-use crate::workers::Workers;
-use crate::workload;
 use fencelock::blocking::Client;
 use fencelock_testkit::{Proxy, Then, carry_google_uploads};
 use std::net::TcpListener;
 use std::path::Path;
+use std::sync::Arc;
+
+pub(super) const FAULTS: &[Fault] = &[
+    Fault::Slow,
+    Fault::Cut,
+    Fault::BlackHole,
+    Fault::Stall,
+    Fault::LoseReplies,
+    Fault::Repeat,
+    Fault::FreezeClient,
+    Fault::KillClient,
+];
 
 const ENDPOINT: &str = "endpoint=http://127.0.0.1:";
 
@@ -57,15 +64,15 @@ impl Store {
     }
 }
 
-pub(crate) fn perform(
+pub(super) fn perform(
     settings: &Settings,
     resource: u16,
     histories: &Path,
-    recorder: &Recorder,
+    recorder: Arc<Recorder>,
 ) -> Result<(), Failure> {
     let store = Store::at(&settings.objects)?;
     let url = store.url(settings.topology.trusting());
-    let holds = ControlHolds { url: &url, recorder, resource };
+    let holds = ControlHolds { url: &url, recorder: &recorder, resource };
     holds.ended("control-forgotten", |key| {
         let held = store.viewer.inspect(key)?.ok_or("the key is not held")?;
         store.viewer.evict(&held)?;
@@ -74,41 +81,19 @@ pub(crate) fn perform(
     holds.common()?;
 
     let url = store.url(&settings.topology.options(settings.ttl));
-    phases::trust(settings, &url)?;
-    phases::expect(settings, recorder);
-    let mut workers = phases::spawn_workers(settings, &url, resource, histories)?;
-    let keys = workload::keys_on_servers(settings.keys, settings.topology);
-    let client = connect(&url)?;
-    let recovery = Recovery { client: &client, recorder, keys: &keys, ttl: settings.ttl, topology: settings.topology };
+    let mut clients = Clients::start(settings, &url, resource, histories, recorder)?;
     phases::play(settings, |step| {
-        inject(step, &store, &mut workers, &recovery)?;
-        let (healed, bound) = (now(), recovery::bound(settings.ttl, now(), 0));
-        recovery.demand(step.fault.name(), healed, bound);
-        recovery.probe(bound);
+        let began = now();
+        match step.fault {
+            Fault::FreezeClient | Fault::KillClient => clients.nemesis(&|key: &str| store.held(key), 1).inject(step)?,
+            Fault::Repeat => repeat(&store.proxy, &clients.recorder, step.lasts, "PUT "),
+            Fault::LoseReplies => lose_replies(&store.proxy, &clients.recorder, step.lasts, Then::StaySilent),
+            _ => disturb(&store.proxy, step)?,
+        }
+        clients.note(began, &clients.victim(step, "the network"), step.fault);
+        clients.recover(step, 0);
         Ok(())
     })?;
-    phases::await_expected(settings, &workers)?;
-    phases::lead_last(settings, &client, recorder, histories)?;
-    phases::finish(settings, workers, client, &keys, recorder, &|key| store.held(key))
-}
-
-/// Injects a fault. It has ended when this returns.
-fn inject(step: &ScheduledFault, store: &Store, workers: &mut Workers, run: &Recovery<'_>) -> Result<(), Failure> {
-    let (began, Recovery { recorder, keys, ttl, .. }) = (now(), *run);
-    let victim = match step.fault {
-        Fault::FreezeClient => format!("process {}", workers.pid(step.victim)),
-        Fault::KillClient => format!("worker {}", step.victim),
-        _ => "the network".to_owned(),
-    };
-    match step.fault {
-        Fault::FreezeClient | Fault::KillClient => {
-            let inspect = |key: &str| store.held(key);
-            ClientNemesis { workers, recorder, keys, ttl, inspect: &inspect, quorum: 1 }.inject(step)?;
-        }
-        Fault::Repeat => repeat(&store.proxy, recorder, step.lasts, "PUT "),
-        Fault::LoseReplies => lose_replies(&store.proxy, recorder, step.lasts, Then::StaySilent),
-        _ => disturb(&store.proxy, step)?,
-    }
-    recorder.note(&HistoryLine::new(&victim, "", Op::Fault, began, now()).what(step.fault.name()));
-    Ok(())
+    clients.await_expected(settings)?;
+    clients.finish(settings, histories, &|key| store.held(key))
 }

@@ -1,4 +1,4 @@
-//! Real threads: what the explorer cannot order, because it runs all tasks on one.
+//! Real threads: what a simulation cannot order, because it runs all tasks on one.
 
 use fencelock::backends::{BootClock, Memory};
 use fencelock::{Client, Released, blocking};

@@ -1,22 +1,20 @@
-//! A run on a master with two replicas and three sentinels.
+//! A master with two replicas and three sentinels.
 
 use crate::Failure;
-use crate::connect::connect;
 use crate::control::{ControlHolds, promoted_by_sentinels};
 use crate::machine::durable_options;
 use crate::nemesis::SentinelNemesis;
 use crate::nodes::held_at;
-use crate::phases::{self, Settings};
+use crate::phases::{self, Clients, Settings};
 use crate::recorder::Recorder;
 use crate::resumption;
-use crate::workload;
 use fencelock_testkit::Sentinels;
 use std::path::Path;
 use std::sync::Arc;
 
 const SERVERS: usize = 3;
 
-pub(crate) fn perform(
+pub(super) fn perform(
     settings: &Settings,
     resource: u16,
     histories: &Path,
@@ -29,23 +27,18 @@ pub(crate) fn perform(
     holds.common()?;
 
     let url = sentinels.url(&settings.topology.options(settings.ttl));
-    phases::trust(settings, &url)?;
-    phases::expect(settings, &recorder);
-    let workers = phases::spawn_workers(settings, &url, resource, histories)?;
-    let keys = workload::keys_on_servers(settings.keys, settings.topology);
-    let client = connect(&url)?;
-    let mut nemesis = SentinelNemesis::new(settings, sentinels, workers, keys, client, recorder);
+    let clients = Clients::start(settings, &url, resource, histories, recorder)?;
+    let mut nemesis = SentinelNemesis::new(sentinels, clients);
     phases::play(settings, |step| {
         nemesis.inject(step)?;
         nemesis.recover(step);
         Ok(())
     })?;
-    phases::await_expected(settings, &nemesis.workers)?;
-    phases::lead_last(settings, &nemesis.client, &nemesis.recorder, histories)?;
-    let SentinelNemesis { sentinels, master, workers, client, keys, recorder, .. } = nemesis;
+    let SentinelNemesis { sentinels, master, mut clients, .. } = nemesis;
+    clients.await_expected(settings)?;
+    clients.keys.push(resumption::KEY.to_owned());
     let master = &sentinels.servers[master];
-    let keys: Vec<_> = keys.into_iter().chain([resumption::KEY.to_owned()]).collect();
-    phases::finish(settings, workers, client, &keys, &recorder, &|key| held_at(master, key).into_iter().collect())
+    clients.finish(settings, histories, &|key| held_at(master, key).into_iter().collect())
 }
 
 fn start() -> Result<Sentinels, Failure> {
