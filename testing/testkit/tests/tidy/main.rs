@@ -22,7 +22,7 @@ const LONGEST_SCRIPT: usize = 60;
 fn level(name: &str) -> u8 {
     match name {
         "fencelock-core" | "fencelock-search" => 0,
-        "fencelock-postgres" | "fencelock-redis" | "fencelock-register" | "fencelock-model" => 1,
+        "fencelock-postgres" | "fencelock-redis" | "fencelock-register" => 1,
         "fencelock" | "fencelock-conformance" => 2,
         "fencelock-testkit" => 3,
         "fencelock-interop" | "fencelock-lab" | "fencelock-load" => 4,
