@@ -23,7 +23,7 @@ async fn the_server_answers_as_the_table_and_keeps_nothing() {
         let Some(server) = redis_or_skip() else { return };
         return play(300, &server, "", None).await;
     }
-    for (number, options, kept) in [(400, "", 0), (60, "&quarantine=on&max_ttl=86400000&protocol=resp2", 1)] {
+    for (number, options, kept) in [(400, "", 0), (180, "&quarantine=on&max_ttl=86400000&protocol=resp2", 1)] {
         let Some((server, clock)) = stopped_or_skip(DAY, &[]) else { return };
         let now = Cell::new(0);
         let set = |micros| {

@@ -54,8 +54,8 @@ impl Histories {
             History::new(self, number, clock).play(clients, &mut seen).await;
         }
         let always = ["granted", "busy", "Conflict", "renewed", "taken", "Released", "Absent", "seen", "downgraded"];
-        let others = ["resized", "other", "Free", "Written", "NotHeld", "Cleared", "completion"];
-        let of_queues: &[&str] = if self.queues { &["queued", "Gone", "Evicted"] } else { &[] };
+        let others = ["resized", "other", "Free", "Written", "NotHeld", "completion"];
+        let of_queues: &[&str] = if self.queues { &["queued", "Gone", "Evicted", "Cleared"] } else { &[] };
         for wanted in always.iter().chain(&others).chain(of_queues) {
             assert!(seen.get(*wanted).is_some_and(|times| *times > 5), "{wanted} is rare: {seen:?}");
         }
@@ -277,9 +277,11 @@ impl<'a> History<'a> {
                 27 => Step::Resize(limit),
                 28 | 29 => Step::Inspect,
                 30 => Step::List,
-                31 => Step::WriteCompletion(id, done.clone()),
-                32 => Step::WriteCompletion(present.unwrap_or(id), done.clone()),
-                33 => Step::ClearCompletion(done.clone()),
+                // A file is locked by one client.
+                31 if self.rules.queues => Step::WriteCompletion(present.unwrap_or(id), done.clone()),
+                31 | 32 => Step::WriteCompletion(id, done.clone()),
+                // A file that is locked shows no change of it.
+                33 if self.rules.queues || present.is_none() => Step::ClearCompletion(done.clone()),
                 34 if can.node => Step::RestoreCompletion(done.clone()),
                 35 if proposal.is_some() => Step::Raise(id, raised),
                 _ => Step::ReadCompletion,
@@ -302,8 +304,10 @@ impl<'a> History<'a> {
     /// Of few runs, so that a later one is common.
     fn completion(&mut self) -> Completion {
         let until = self.begun - HOUR / 2 + self.rng.pick(&[0, HOUR, 2 * HOUR, 2 * HOUR + 1]);
-        let token = FencingToken::new(self.rng.pick(&[1, 2, 3])).unwrap();
-        Completion::new(until, token, self.rng.pick(&[1, 1, self.begun + 3 * HOUR]), Owner::from_text("box:1 nightly"))
+        let run = self.rng.index(4);
+        let granted = [1, self.begun + HOUR, 1, self.begun + 3 * HOUR][run];
+        let token = FencingToken::new(run as u64 + 1).unwrap();
+        Completion::new(until, token, granted, Owner::from_text("box:1 nightly"))
     }
 
     /// Of a quorum, in some of the histories in which the tokens are the same.

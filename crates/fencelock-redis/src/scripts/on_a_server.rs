@@ -8,7 +8,7 @@ use super::reply::Evicting;
 use super::script::{self, ACQUIRE_FAST, Call, Path, RELEASE_FAST, RENEW_FAST, Requested, SIDE};
 use super::side_key::side_key;
 use super::wire::WIRE;
-use fencelock_core::{Claim, FencingToken, Holder, HolderId, Intent, Key, Mode, Owner, Ttl};
+use fencelock_core::{Claim, Completion, FencingToken, Holder, HolderId, Intent, Key, Mode, Owner, Ttl};
 use fencelock_testkit::{RedisServer, Reply, WallClock, stopped_or_skip};
 use redis::{Arg, Cmd, Connection, Value};
 use std::num::NonZeroU32;
@@ -370,6 +370,16 @@ fn keys_live_as_long_as_they_are_needed() {
     }
     server.release(7, check);
     assert_eq!(server.left(&["fence", "holds", "held"]), [-2, DAY, -2, -2]);
+    server.at(0);
+    for (until, kept) in [(NOW - 2_000 * HOUR.unsigned_abs(), -2), (NOW + 1, HOUR + 1)] {
+        let done = Completion::new(until, FencingToken::new(5).unwrap(), 1, Owner::from_text("host:1"));
+        assert_eq!(server.run(&script::write_completion(K, None, &done)), "written");
+        assert_eq!(server.left(&["once"])[1], kept);
+        for state in ["SET LOCK IDx", "HSET LOCK a 1"] {
+            server.prepare(K, &[state]);
+            assert_eq!(server.run(&script::write_completion(K, Some(&holder()), &done)), "absent");
+        }
+    }
 }
 
 /// A network may repeat it after its client has given up.
@@ -444,6 +454,7 @@ fn a_quarantine_grants_nothing_to_the_millisecond_and_a_marker_fits_one_run_and_
     // The quarantine begins with the next millisecond after its handshake.
     server.clock.stop_at(NOW + 1000 * span.unsigned_abs() + 999).unwrap();
     refuses(&mut server, "quarantined 1");
+    assert_eq!(server.run(&script::inspect("free", 10, check)), "quarantined 1");
     for (field, value, why) in
         [("epoch", "another", "handshake"), ("quorum", "another", "nodeset"), ("version", "2", "version")]
     {
@@ -539,12 +550,21 @@ fn a_waiter_that_cannot_be_read_keeps_its_place_and_a_strange_mode_is_exclusive(
         server.prepare(K, &[]);
         server.acquire(3, Mode::Exclusive, Intent::Try);
         let entry = entry.replace("ID", ID);
-        for (side, words) in
-            [("line", ["ZADD", "5", ID]), ("alive", ["ZADD", "9000000000000", ID]), ("waiters", ["HSET", ID, &entry])]
-        {
+        for (side, words) in [
+            ("line", ["ZADD", "9000000000000001", ID]),
+            ("alive", ["ZADD", "9000000000000", ID]),
+            ("waiters", ["HSET", ID, &entry]),
+        ] {
             server.server.command(&[words[0], &side_key(K, side), words[1], words[2]]);
         }
         server.acquire(9, Mode::Exclusive, Intent::Enqueue);
+        let ticket = server.server.command(&["ZSCORE", &side_key(K, "line"), &format!("{:032x}", 9)]);
+        assert!(
+            ticket.text().is_some_and(|ticket| ticket.ends_with("000")),
+            "a time behind one that is none: {ticket:?}"
+        );
+        let seen = server.run(&script::inspect(K, 10, check));
+        assert_eq!(seen.contains(&format!(" \t{ID} host:1")), outcome != "unread", "since when is unknown: {seen}");
         let released = server.release(3, check);
         let Reply::Text(value) = server.server.command(&["GET", K]) else { panic!("nobody waits after {entry:?}") };
         let holder = if value.starts_with(ID) {
@@ -562,6 +582,12 @@ fn a_waiter_that_cannot_be_read_keeps_its_place_and_a_strange_mode_is_exclusive(
         assert_eq!(found, outcome, "{entry:?}: {released}");
         let stays = server.server.command(&["ZSCORE", &side_key(K, "line"), ID]).text().is_some();
         assert_eq!(stays, outcome == "unread", "{entry:?}");
+        if stays {
+            server.release(9, check);
+            let gone = server.acquire(5, Mode::Exclusive, Intent::Poll);
+            assert!(gone.starts_with("gone") && gone.contains(ID), "{gone}");
+            assert!(server.acquire(7, Mode::Exclusive, Intent::Poll).starts_with("granted"), "its own client can");
+        }
     }
 }
 
@@ -573,13 +599,20 @@ fn the_dead_leave_nothing_and_those_who_poll_late_keep_their_place() {
     for number in [7, 8] {
         server.acquire(number, Mode::Exclusive, Intent::Enqueue);
     }
+    server.at(2 * SECOND);
+    server.acquire(10, Mode::Exclusive, Intent::Enqueue);
     server.at(4 * SECOND);
+    let seen = server.run(&script::inspect(K, 10, check));
+    assert!(seen.contains(&format!("\t{:032x} ", 10)) && !seen.contains(&format!("\t{:032x} ", 8)), "{seen}");
     assert!(server.acquire(7, Mode::Exclusive, Intent::Poll).starts_with("queued 0"));
     let count = |server: &Server| {
         [("line", "ZCARD"), ("waiters", "HLEN"), ("alive", "ZCARD")]
             .map(|(side, count)| server.server.command(&[count, &side_key(K, side)]))
     };
-    assert_eq!(count(&server), [const { Reply::Int(1) }; 3], "the other one is dead");
+    assert_eq!(count(&server), [const { Reply::Int(2) }; 3], "the other one is dead");
+    for number in [7, 10] {
+        server.release(number, check);
+    }
     // A client that is not subscribed has no message, and is passed over.
     let waiter = claim(K, Intent::Enqueue, 1);
     server.run(&script::acquire(K, &waiter, Path::Whole, Requested::Own(NOW), Some("unread"), check));
@@ -613,4 +646,43 @@ fn without_the_servers_time_nothing_is_shared_and_without_a_token_nothing_is_gra
     let refused = server.acquire(7, Mode::Exclusive, Intent::Try);
     assert!(refused.contains("2^53"), "{refused}");
     assert_eq!(server.left(&["fence"]), [-2, DAY]);
+}
+
+#[test]
+fn a_marker_changes_only_as_far_as_its_client_knows_it() {
+    let Some(mut server) = Server::start() else { return };
+    let quarantine = Quarantine::alone(K, Ttl::default(), false);
+    let handshake = || script::handshake(&quarantine, RUN_ID);
+    let init = |joins| script::init(&quarantine, RUN_ID, false, joins);
+    let span = quarantine.span().as_millis();
+    for (marker, call, reply) in [
+        ("epoch another until 5 span 1 quorum another version 1", handshake(), "0 another a".to_owned()),
+        ("epoch RUN until 0 span 1 quorum QUORUM version 2", handshake(), "version 2".to_owned()),
+        ("epoch RUN until 0 span 1 quorum QUORUM version 1", init(false), "unchanged 0".to_owned()),
+        ("epoch RUN until 0 span 1 quorum QUORUM version 1", init(true), format!("unchanged {span}")),
+        ("epoch RUN until 0 span 90000 quorum QUORUM version 1", init(true), "unchanged 90000".to_owned()),
+        ("epoch RUN until 0 span 1 quorum another version 1", init(false), "changed 0".to_owned()),
+    ] {
+        server.prepare(K, &[&format!("HSET MARKER {marker} nodes a")]);
+        assert_eq!(server.run(&call), reply, "{marker}");
+    }
+}
+
+#[test]
+fn a_resize_keeps_the_lock_and_drops_waiters_that_can_never_be_granted() {
+    let Some(mut server) = Server::start() else { return };
+    let (check, permits) = (EpochCheck::without_marker(RUN_ID), |weight, limit| Mode::permits(weight, limit).unwrap());
+    server.acquire(7, permits(4, 4), Intent::Try);
+    for (number, weight) in [(8, 3), (9, 1)] {
+        assert!(server.acquire(number, permits(weight, 4), Intent::Enqueue).starts_with("queued"));
+    }
+    let value = |server: &Server| server.server.command(&["GET", K]).text().unwrap().replace(":4:", ":2:");
+    let before = value(&server);
+    assert!(server.run(&script::resize(K, 2, None, NOW, check)).starts_with("resized 4 4 1 0"));
+    assert_eq!(value(&server), before);
+    assert_eq!(server.server.command(&["ZCARD", &side_key(K, "line")]), Reply::Int(1));
+    assert!(server.run(&script::resize(K, 5, Some((4, "0")), NOW, check)).starts_with("taken"), "changed since");
+    assert!(server.acquire(9, permits(3, 4), Intent::Poll).starts_with("class s 2"), "more than there are");
+    server.prepare(K, &["SET LOCK fencelock:1:s:2:5 PX 9000", "ZADD LINE 5 ID", "ZADD ALIVE 9000000000000 ID"]);
+    assert!(server.run(&script::resize(K, 3, None, NOW, check)).starts_with(&format!("absent {ID}")));
 }

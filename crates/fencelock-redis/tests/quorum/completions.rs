@@ -53,7 +53,7 @@ async fn an_unreadable_completion_is_refused_and_unchanged() {
     let redis = Redis::open(&format!("{}?timeout=5000", server.url())).await.unwrap();
     let held = takes(&redis).await;
     let long = format!("2 5 7 5 {}", "x".repeat(400));
-    let stored: [&[&str]; 10] = [
+    let stored: [&[&str]; 15] = [
         &["SET", STORED, "3 1780000000000000 7 1780000000000000 web-1:42"],
         &["SET", STORED, "2 1780000000000000 7 web-1:42"],
         &["SET", STORED, "2 1780000000000000 7 0 web-1:42"],
@@ -62,6 +62,11 @@ async fn an_unreadable_completion_is_refused_and_unchanged() {
         &["SET", STORED, ""],
         &["SET", STORED, &long],
         &["SET", STORED, "2 99999999999999999 7 5 web-1:42"],
+        &["SET", STORED, "1 5 7 5 web-1:42"],
+        &["SET", STORED, "2 05 7 5 web-1:42"],
+        &["SET", STORED, "2 5 0 5 web-1:42"],
+        &["SET", STORED, "2 5 12345678901234567 5 web-1:42"],
+        &["SET", STORED, "2 5 7 5"],
         &["HSET", STORED, "a", "b"],
         &["RPUSH", STORED, "a"],
     ];
