@@ -282,8 +282,8 @@ fn a_cluster_with_a_silent_master_is_not_whole() {
 
 #[test]
 fn a_lock_file_that_another_user_keeps_to_itself_is_a_failure_and_not_to_be_removed() {
-    let test = "a_lock_file_that_another_user_keeps_to_itself_is_a_failure_and_not_to_be_removed";
-    let Some(directory) = OpenDirectory::for_others(test) else { return };
+    let name = "a_lock_file_that_another_user_keeps_to_itself_is_a_failure_and_not_to_be_removed";
+    let Some(directory) = OpenDirectory::for_others(name) else { return };
     let locks = directory.0.path().join("locks");
     fs::create_dir(&locks).unwrap();
     fs::write(locks.join("k.lock"), "").unwrap();
