@@ -180,12 +180,11 @@ fn a_lock_that_no_replica_confirms_is_69_and_named() {
 #[test]
 fn busy_is_75_and_names_the_key_and_its_holder() {
     let backend = TestBackend::files();
-    let holder = hold(&backend, "--label nightly k");
+    let _holder = hold(&backend, "--label nightly k");
     Test::new(&backend, "run -n k -- true")
         .stderr("fencelock: k is held by *:* (nightly), *; use -w to wait longer\n")
         .status(75)
         .run();
-    assert_eq!(holder.end().status, 1, "its read found the end of the input");
 }
 
 #[test]

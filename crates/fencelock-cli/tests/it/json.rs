@@ -323,10 +323,7 @@ fn a_wait_is_reported_as_documented() {
 #[test]
 fn every_failure_is_an_event_with_a_kind() {
     let backend = TestBackend::files();
-    let holder = {
-        let holder = hold(&backend, "taken");
-        holder
-    };
+    let holder = hold(&backend, "taken");
     for (line, kind, exit) in [
         ("--json", "usage", 64),
         ("--json nonsense", "usage", 64),
