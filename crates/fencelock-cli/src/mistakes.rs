@@ -19,7 +19,7 @@ pub(crate) fn explain(mut error: clap::Error) -> clap::Error {
         return no_command(&mut command.unwrap_or(program), word);
     }
     let name = command.as_ref().map(|command| command.get_name().to_owned()).unwrap_or_default();
-    let all = command.iter().flat_map(Command::get_opts).filter_map(|option| option.get_long());
+    let all = command.iter().flat_map(Command::get_arguments).filter_map(|option| option.get_long());
     let options: Vec<_> = all.map(str::to_owned).collect();
     if let Some(mut command) = command {
         error.insert(ContextKind::Usage, ContextValue::StyledStr(command.render_usage()));

@@ -2,12 +2,13 @@
 
 mod common;
 
-use common::{LONG, SOON, fault, granted, open, url};
+use common::{LONG, SOON, fault, granted, open, session, url};
 use fencelock_core::{
-    Acquire, Backend, Claim, Completion, Fault, Intent, Level, Mode, Owner, Release, Renew, Renewal, Scheme,
+    Acquire, Backend, Claim, Completion, Fault, Intent, Key, Level, Mode, Owner, Release, Renew, Renewal, Scheme,
 };
 use fencelock_postgres::{Postgres, PostgresScheme};
 use fencelock_testkit::{PgBouncer, PostgresServer, claim, postgres_or_skip, say_skipped};
+use std::time::Duration;
 use tokio::time::Instant;
 
 async fn init(url: &str) -> Result<(), String> {
@@ -334,4 +335,39 @@ async fn doctor_names_functions_of_an_earlier_version_and_a_schema_in_which_all_
     assert!(earlier.level == Level::Warning && earlier.advice.contains("fencelock init"), "{earlier:?}");
     init(&url(&server)).await.unwrap();
     assert_eq!(found().await.level, Level::Fine);
+}
+
+#[tokio::test]
+async fn a_key_that_no_client_can_name_is_refused_in_sql_too() {
+    let Some(server) = postgres_or_skip() else { return };
+    open(&url(&server)).await;
+    for (key, named) in [("a\0b".to_owned(), "control"), ("x".repeat(1 << 20), "512")] {
+        let refused = Key::new(key).unwrap_err().to_string();
+        assert!(refused.contains(named), "{refused}");
+    }
+    for key in ["repeat('x', 1048576)", "''"] {
+        let refused = server.try_sql("postgres", &format!("SELECT fencelock.lock_in({key})")).unwrap_err();
+        assert!(refused.contains("a_key_has_1_to_512_bytes"), "{refused}");
+    }
+    assert_eq!(server.sql("SELECT count(*) FROM fencelock.locks"), "0");
+}
+
+#[tokio::test]
+async fn a_transaction_that_does_not_get_a_key_does_not_lock_its_row() {
+    let Some(server) = postgres_or_skip() else { return };
+    open(&url(&server)).await;
+    assert_ne!(server.sql("SELECT fencelock.lock_in('k')"), "");
+    let (client, other) = (session(&server).await, session(&server).await);
+    client.batch_execute("BEGIN; UPDATE fencelock.locks SET ends = fencelock.micros() + 60000000").await.unwrap();
+    other.batch_execute("BEGIN").await.unwrap();
+    let granted = async {
+        while server.sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") != "1" {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        client.batch_execute("COMMIT").await.unwrap();
+    };
+    let (answer, ()) = tokio::join!(other.query_one("SELECT fencelock.lock_in('k')", &[]), granted);
+    assert_eq!(answer.unwrap().get::<_, Option<i64>>(0), None);
+    server.sql("SELECT 1 FROM fencelock.locks WHERE key = 'k' FOR UPDATE NOWAIT");
+    other.batch_execute("COMMIT").await.unwrap();
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{LONG, SOON, fault, granted, open, token, url, with_schema};
+use common::{LONG, SOON, fault, granted, open, session, token, url, with_schema};
 use fencelock_conformance::EventRecorder;
 use fencelock_core::{
     Acquire, Backend, Claim, Event, Fault, Intent, Key, Level, Mode, Release, Renew, Renewal, Scheme, Unknown,
@@ -160,21 +160,6 @@ async fn a_transaction_that_is_ended_for_its_idleness_leaves_its_key_free() {
 }
 
 #[tokio::test]
-async fn a_key_that_no_client_can_name_is_refused_in_sql_too() {
-    let Some(server) = postgres_or_skip() else { return };
-    open(&url(&server)).await;
-    for (key, named) in [("a\0b".to_owned(), "control"), ("x".repeat(1 << 20), "512")] {
-        let refused = Key::new(key).unwrap_err().to_string();
-        assert!(refused.contains(named), "{refused}");
-    }
-    for key in ["repeat('x', 1048576)", "''"] {
-        let refused = server.try_sql("postgres", &format!("SELECT fencelock.lock_in({key})")).unwrap_err();
-        assert!(refused.contains("a_key_has_1_to_512_bytes"), "{refused}");
-    }
-    assert_eq!(server.sql("SELECT count(*) FROM fencelock.locks"), "0");
-}
-
-#[tokio::test]
 async fn a_lock_outlasts_a_crash_of_the_server_and_its_client_goes_on() {
     let Some(mut server) = postgres_or_skip() else { return };
     let client = open(&url(&server)).await;
@@ -274,14 +259,6 @@ async fn a_pooler_without_transactions_is_refused() {
     let (refused, text) = fault(&url).await;
     assert!(refused == Fault::Unsupported && text.contains("pool_mode"), "{text}");
     assert_eq!(server.sql("SELECT count(*) FROM fencelock.locks"), "0");
-}
-
-/// A session other than those of the clients.
-async fn session(server: &PostgresServer) -> tokio_postgres::Client {
-    let (session, connection) =
-        tokio_postgres::connect(&server.url("postgres"), tokio_postgres::NoTls).await.expect("a session");
-    tokio::spawn(connection);
-    session
 }
 
 #[tokio::test]
@@ -489,26 +466,6 @@ async fn a_transaction_holds_a_key_until_it_ends_and_is_reported() {
     assert_eq!(renewed(&client, &other).await, Ok(Renew::Renewed { waiters: 0 }));
     holder.batch_execute("COMMIT").await.unwrap();
     assert!(granted(&client, &claim("k", LONG)).await > u64::try_from(locked).unwrap());
-}
-
-#[tokio::test]
-async fn a_transaction_that_does_not_get_a_key_does_not_lock_its_row() {
-    let Some(server) = postgres_or_skip() else { return };
-    open(&url(&server)).await;
-    assert_ne!(server.sql("SELECT fencelock.lock_in('k')"), "");
-    let (client, other) = (session(&server).await, session(&server).await);
-    client.batch_execute("BEGIN; UPDATE fencelock.locks SET ends = fencelock.micros() + 60000000").await.unwrap();
-    other.batch_execute("BEGIN").await.unwrap();
-    let granted = async {
-        while server.sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") != "1" {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        client.batch_execute("COMMIT").await.unwrap();
-    };
-    let (answer, ()) = tokio::join!(other.query_one("SELECT fencelock.lock_in('k')", &[]), granted);
-    assert_eq!(answer.unwrap().get::<_, Option<i64>>(0), None);
-    server.sql("SELECT 1 FROM fencelock.locks WHERE key = 'k' FOR UPDATE NOWAIT");
-    other.batch_execute("COMMIT").await.unwrap();
 }
 
 #[tokio::test]

@@ -325,13 +325,13 @@ impl<'a> History<'a> {
             Expiry::Never => String::new(),
         };
         let by = |occupied: Occupied| format!("{}{}", ids(&occupied.holders), ends(occupied.expiry));
-        let hold = |hold: &HolderInfo| {
+        let of_hold = |hold: &HolderInfo| {
             let fence = exactly(format!(" {:?}", hold.fence));
             format!("{:?} {:?}{}{fence}", hold.holder_id(), hold.mode, ends(hold.expiry))
         };
         let held = |seen: Option<Holding>| {
             seen.map(|seen| {
-                let mut holders: Vec<_> = seen.holders.iter().map(hold).collect();
+                let mut holders: Vec<_> = seen.holders.iter().map(of_hold).collect();
                 holders.sort_unstable();
                 let queue: Vec<_> =
                     seen.queue.into_iter().flatten().map(|waiter| (waiter.holder, waiter.mode)).collect();

@@ -59,6 +59,7 @@ fn a_tip_is_for_a_slip_and_not_for_another_meaning() {
     for line in ["run --wiat 5 k -- ls", "--versoin", "wait --wiat 5 k"] {
         assert!(said(line).stderr.contains("tip: a similar argument exists"), "{line}");
     }
+    assert!(said("run --weit 5 k -- ls").stderr.contains("'--wait'"), "not --weight");
     // With `--` before it, as the parser advises, an option of `run` would become the command.
     for line in ["run --foo k -- ls", "run k --foo", "status -x k", "break --force k", "exec k ls"] {
         let output = said(line).stderr;

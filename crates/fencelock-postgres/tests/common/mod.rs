@@ -41,3 +41,11 @@ pub(crate) fn token(answer: &Acquire) -> u64 {
 pub(crate) async fn granted(client: &Postgres, claim: &Claim) -> u64 {
     token(&client.acquire(claim).await.answer.expect("an answer"))
 }
+
+/// A session other than those of the clients.
+pub(crate) async fn session(server: &PostgresServer) -> tokio_postgres::Client {
+    let (session, connection) =
+        tokio_postgres::connect(&server.url("postgres"), tokio_postgres::NoTls).await.expect("a session");
+    tokio::spawn(connection);
+    session
+}

@@ -132,8 +132,8 @@ impl NodeInspections {
         if let (false, [.., last]) = (holders.is_empty(), &mut *faults) {
             let free = self.answers.iter().filter(|answer| matches!(answer, Some(Ok(None)))).count();
             let but = if last.detail.is_empty() { "" } else { "; " };
-            last.detail +=
-                &format!("{but}the others disagree: held by {} on one, free on {free}", holders.join(" on one, by "));
+            let holders = holders.join(" on one, by ");
+            last.detail = format!("{}{but}the others disagree: held by {holders} on one, free on {free}", last.detail);
         }
         Unknown::of_nodes(faults)
     }

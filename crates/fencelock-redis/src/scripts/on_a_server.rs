@@ -173,7 +173,7 @@ fn names(name: &str) -> Vec<String> {
 }
 
 struct Server {
-    server: RedisServer,
+    process: RedisServer,
     clock: WallClock,
     /// Has all rights.
     operator: Connection,
@@ -186,7 +186,7 @@ impl Server {
         let (server, clock) = stopped_or_skip(NOW, &user)?;
         let open = |url: &str| redis::Client::open(url).unwrap().get_connection().unwrap();
         let (operator, client) = (open(&server.url().replace("://", "://operator:x@")), open(&server.url()));
-        Some(Self { server, clock, operator, client })
+        Some(Self { process: server, clock, operator, client })
     }
 
     /// Calls `check` in each state, without each of these commands, and at a time that leaves no token.
@@ -266,7 +266,9 @@ fn several_locks_in_one_script_behave_as_each_alone() {
             let batch = [(one, free), (What::Release, held), (what, case.state), (block, free), (What::Release, held)];
             let names = |number: usize| ['a', 'b'].map(|prefix| format!("{prefix}{number}"));
             for (number, (_, state)) in batch.iter().enumerate() {
-                names(number).iter().for_each(|name| server.prepare(name, state));
+                for name in &names(number) {
+                    server.prepare(name, state);
+                }
             }
             let common: Vec<_> =
                 batch.iter().enumerate().map(|(number, (what, _))| Some(what.common(&names(number)[0]))).collect();
@@ -309,7 +311,7 @@ impl Server {
     /// The remaining milliseconds of the lock, and of these side keys.
     fn left(&self, sides: &[&str]) -> Vec<i64> {
         let names = [K.to_owned()].into_iter().chain(sides.iter().map(|side| side_key(K, side)));
-        let left = |name: String| match self.server.command(&["PTTL", &name]) {
+        let left = |name: String| match self.process.command(&["PTTL", &name]) {
             Reply::Int(left) => left,
             other => panic!("{other:?}"),
         };
@@ -405,13 +407,13 @@ fn a_renewal_shortens_only_what_a_clock_that_was_set_back_has_added() {
     let Some(mut server) = Server::start() else { return };
     for (waiters, mode) in [(0, Mode::Exclusive), (1, Mode::Exclusive), (0, Mode::Shared)] {
         server.at(0);
-        server.server.command(&["FLUSHALL"]);
+        server.process.command(&["FLUSHALL"]);
         server.acquire(7, mode, Intent::Try);
         (0..waiters).for_each(|_| drop(server.acquire(8, Mode::Exclusive, Intent::Enqueue)));
         server.at(-100 * SECOND);
         for (ttl, assumed, left) in [(30, 200, 130), (129, 0, 130), (30, 120, 120), (20, 30, 30), (40, 1, 40)] {
             server.renew(ttl * SECOND, assumed * SECOND);
-            let ends = server.server.command(&["ZSCORE", &side_key(K, "holds"), ID]);
+            let ends = server.process.command(&["ZSCORE", &side_key(K, "holds"), ID]);
             let of_hold = ends.text().map(|ends| ends.parse::<i64>().unwrap() - i64::try_from(NOW / 1000).unwrap());
             let found = of_hold.map_or_else(|| server.left(&[])[0], |ends| ends + 100 * SECOND);
             assert_eq!(found, left * SECOND, "{waiters} waiters, {mode:?}, {ttl} s or {assumed} s");
@@ -441,8 +443,8 @@ fn a_quarantine_grants_nothing_to_the_millisecond_and_a_marker_fits_one_run_and_
         ]
     };
     let alive = side_key(K, "alive");
-    server.server.command(&["ZADD", &alive, "9000000000000", &format!("{:032x}", 8)]);
-    server.server.command(&["PERSIST", K]);
+    server.process.command(&["ZADD", &alive, "9000000000000", &format!("{:032x}", 8)]);
+    server.process.command(&["PERSIST", K]);
     let refuses = |server: &mut Server, why: &str| {
         for call in granting(K) {
             let refused = server.run(&call);
@@ -458,16 +460,16 @@ fn a_quarantine_grants_nothing_to_the_millisecond_and_a_marker_fits_one_run_and_
     for (field, value, why) in
         [("epoch", "another", "handshake"), ("quorum", "another", "nodeset"), ("version", "2", "version")]
     {
-        let Reply::Text(before) = server.server.command(&["HGET", &marker, field]) else { panic!("no {field}") };
-        server.server.command(&["HSET", &marker, field, value]);
+        let Reply::Text(before) = server.process.command(&["HGET", &marker, field]) else { panic!("no {field}") };
+        server.process.command(&["HSET", &marker, field, value]);
         refuses(&mut server, why);
-        server.server.command(&["HSET", &marker, field, &before]);
+        server.process.command(&["HSET", &marker, field, &before]);
     }
     // What ends a hold works, and hands nothing over.
     let value = format!("{ID} host:1");
     assert!(server.run(&script::evict(K, value.as_bytes(), Evicting::Ours, NOW, check)).starts_with("1 0"));
     assert_eq!(server.left(&[]), [-2]);
-    server.server.command(&["SET", K, &value]);
+    server.process.command(&["SET", K, &value]);
     assert!(server.release(7, check).contains("released"));
     assert_eq!(server.left(&[]), [-2]);
     server.clock.stop_at(NOW + 1000 * span.unsigned_abs() + 1000).unwrap();
@@ -555,10 +557,10 @@ fn a_waiter_that_cannot_be_read_keeps_its_place_and_a_strange_mode_is_exclusive(
             ("alive", ["ZADD", "9000000000000", ID]),
             ("waiters", ["HSET", ID, &entry]),
         ] {
-            server.server.command(&[words[0], &side_key(K, side), words[1], words[2]]);
+            server.process.command(&[words[0], &side_key(K, side), words[1], words[2]]);
         }
         server.acquire(9, Mode::Exclusive, Intent::Enqueue);
-        let ticket = server.server.command(&["ZSCORE", &side_key(K, "line"), &format!("{:032x}", 9)]);
+        let ticket = server.process.command(&["ZSCORE", &side_key(K, "line"), &format!("{:032x}", 9)]);
         assert!(
             ticket.text().is_some_and(|ticket| ticket.ends_with("000")),
             "a time behind one that is none: {ticket:?}"
@@ -566,7 +568,7 @@ fn a_waiter_that_cannot_be_read_keeps_its_place_and_a_strange_mode_is_exclusive(
         let seen = server.run(&script::inspect(K, 10, check));
         assert_eq!(seen.contains(&format!(" \t{ID} host:1")), outcome != "unread", "since when is unknown: {seen}");
         let released = server.release(3, check);
-        let Reply::Text(value) = server.server.command(&["GET", K]) else { panic!("nobody waits after {entry:?}") };
+        let Reply::Text(value) = server.process.command(&["GET", K]) else { panic!("nobody waits after {entry:?}") };
         let holder = if value.starts_with(ID) {
             "exclusive"
         } else if value.starts_with("fencelock") {
@@ -580,7 +582,7 @@ fn a_waiter_that_cannot_be_read_keeps_its_place_and_a_strange_mode_is_exclusive(
             (holder, _) => holder,
         };
         assert_eq!(found, outcome, "{entry:?}: {released}");
-        let stays = server.server.command(&["ZSCORE", &side_key(K, "line"), ID]).text().is_some();
+        let stays = server.process.command(&["ZSCORE", &side_key(K, "line"), ID]).text().is_some();
         assert_eq!(stays, outcome == "unread", "{entry:?}");
         if stays {
             server.release(9, check);
@@ -607,7 +609,7 @@ fn the_dead_leave_nothing_and_those_who_poll_late_keep_their_place() {
     assert!(server.acquire(7, Mode::Exclusive, Intent::Poll).starts_with("queued 0"));
     let count = |server: &Server| {
         [("line", "ZCARD"), ("waiters", "HLEN"), ("alive", "ZCARD")]
-            .map(|(side, count)| server.server.command(&[count, &side_key(K, side)]))
+            .map(|(side, count)| server.process.command(&[count, &side_key(K, side)]))
     };
     assert_eq!(count(&server), [const { Reply::Int(2) }; 3], "the other one is dead");
     for number in [7, 10] {
@@ -618,7 +620,7 @@ fn the_dead_leave_nothing_and_those_who_poll_late_keep_their_place() {
     server.run(&script::acquire(K, &waiter, Path::Whole, Requested::Own(NOW), Some("unread"), check));
     server.acquire(9, Mode::Exclusive, Intent::Enqueue);
     server.release(1, check);
-    let holder = server.server.command(&["GET", K]);
+    let holder = server.process.command(&["GET", K]);
     assert!(holder.text().is_some_and(|value| value.starts_with(&format!("{:032x}", 9))), "{holder:?}");
 }
 
@@ -676,11 +678,11 @@ fn a_resize_keeps_the_lock_and_drops_waiters_that_can_never_be_granted() {
     for (number, weight) in [(8, 3), (9, 1)] {
         assert!(server.acquire(number, permits(weight, 4), Intent::Enqueue).starts_with("queued"));
     }
-    let value = |server: &Server| server.server.command(&["GET", K]).text().unwrap().replace(":4:", ":2:");
+    let value = |server: &Server| server.process.command(&["GET", K]).text().unwrap().replace(":4:", ":2:");
     let before = value(&server);
     assert!(server.run(&script::resize(K, 2, None, NOW, check)).starts_with("resized 4 4 1 0"));
     assert_eq!(value(&server), before);
-    assert_eq!(server.server.command(&["ZCARD", &side_key(K, "line")]), Reply::Int(1));
+    assert_eq!(server.process.command(&["ZCARD", &side_key(K, "line")]), Reply::Int(1));
     assert!(server.run(&script::resize(K, 5, Some((4, "0")), NOW, check)).starts_with("taken"), "changed since");
     assert!(server.acquire(9, permits(3, 4), Intent::Poll).starts_with("class s 2"), "more than there are");
     server.prepare(K, &["SET LOCK fencelock:1:s:2:5 PX 9000", "ZADD LINE 5 ID", "ZADD ALIVE 9000000000000 ID"]);

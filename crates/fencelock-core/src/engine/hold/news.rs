@@ -93,7 +93,7 @@ mod tests {
         for (number, end) in [(3, &lost), (5, &lost), (6, &lost), (4, &End::Released), (7, &End::Released)] {
             assert_eq!(news.end(tenure(number)), *end, "{number}");
         }
-        assert!(!news.0.is_none());
+        assert!(news.0.is_some());
     }
 
     #[test]
