@@ -75,9 +75,11 @@ async fn errors_of_a_registered_scheme_are_those_of_every_backend() {
         matches!(Client::connect("shelf://").await, Err(Error::Config(why)) if why.to_string().contains("needs a name"))
     );
     assert!(Client::connect("shelves:").await.unwrap_err().is_unreachable());
-    let error = Client::connect("shelv://top").await.unwrap_err();
+    let guess = Client::connect("shelv://top").await.unwrap_err().to_string();
+    assert!(guess.ends_with("unknown scheme \"shelv\"; did you mean shelf://NAME?"), "{guess}");
+    let error = Client::connect("nowhere://top").await.unwrap_err();
     assert!(error.is_config());
-    for form in ["memory:[NAME]", "redis://HOST", "shelf://NAME", "\"shelv\""] {
+    for form in ["memory:[NAME]", "redis://HOST", "shelf://NAME", "\"nowhere\""] {
         assert!(error.to_string().contains(form), "{error}");
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// What a task does next.
 #[derive(Debug, Clone)]
-pub enum Step {
+pub enum TaskStep {
     /// Wait until the task is woken, or until this moment: [`super::KeyEngine::on_time`].
     Rest(Moment),
     /// Send this request: [`super::KeyEngine::answered`]. If there is no reply until this moment, abandon it. The request is also dropped,
@@ -20,7 +20,7 @@ pub enum Step {
     Closed,
 }
 
-impl Step {
+impl TaskStep {
     /// Whether the task is no longer in the engine.
     pub const fn is_last(&self) -> bool {
         !matches!(self, Self::Rest(_) | Self::Send(..))

@@ -11,11 +11,11 @@
 //! - Other clients are served when they wait: renewals report whether there are any, and after a bounded batch the lease is
 //!   released. If the backend cannot report waiters, the lease is released after a bounded time.
 //!
-//! The engine returns for each task what to send and how long to wait: a [`Step`]. [`LeaseTimers`], [`RenewalPass`] and [`RenewalBatch`] plan the renewals of all keys of a client, and
+//! The engine returns for each task what to send and how long to wait: a [`TaskStep`]. [`LeaseTimers`], [`RenewalPass`] and [`RenewalBatch`] plan the renewals of all keys of a client, and
 //! [`Releases`] its releases in the background, and who sends them. A driver has all of them, with the locks that it needs.
 //!
 //! The engine has no clock, no socket, no mutex and no task. A driver calls it with an event, the time and a source of random
-//! numbers ([`Env`]), and carries out the result: a [`Step`] for the calling task, and [`Action`]s for others. The
+//! numbers ([`Env`]), and carries out the result: a [`TaskStep`] for the calling task, and [`Action`]s for others. The
 //! engine is deterministic.
 //!
 //! | event | call |
@@ -59,7 +59,9 @@ mod sharing;
 mod slot_order;
 mod wait_limit;
 
-pub use action::{AcquireFailure, Action, Actions, ClaimReport, Ended, FailureReason, Grant, KeyRequest, Source, Step};
+pub use action::{
+    AcquireFailure, Action, Actions, ClaimReport, Ended, FailureReason, Grant, KeyRequest, Source, TaskStep,
+};
 pub use claim::{AcquireRequest, LAST_ANSWER, LeaseSharing, Retry};
 pub use claim_failure::{AfterTry, ClaimFailure};
 pub use config::{Config, LONGEST_SLEEP, SHORTEST_WAIT, SharingLimits};

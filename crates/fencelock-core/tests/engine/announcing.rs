@@ -3,7 +3,7 @@
 
 use fencelock_core::engine::{
     AcquireRequest, Action, Actions, Config, Env, FailureReason, KeyEngine, KeyRequest, LeaseSharing, Rng,
-    SharingLimits, Step, WaiterId,
+    SharingLimits, TaskStep, WaiterId,
 };
 use fencelock_core::{
     Acquire, Capabilities, Claim, ClaimReply, Drift, Expiry, Fault, Foreign, HandOffBounds, HolderId, Intent, Invalid,
@@ -18,7 +18,7 @@ type Cx<'a> = Env<'a, (), ()>;
 pub(crate) struct Client {
     engine: Engine,
     /// Each task, and what it does next.
-    tasks: Vec<(WaiterId, Step)>,
+    tasks: Vec<(WaiterId, TaskStep)>,
     micros: u64,
     holders: u8,
     /// How often the engine has reported a claim in the queue.
@@ -75,17 +75,19 @@ impl Client {
         self.tasks.len() - 1
     }
 
-    fn run(&mut self, task: usize, call: impl FnOnce(&mut Engine, WaiterId, &mut Cx<'_>) -> Step) {
+    fn run(&mut self, task: usize, call: impl FnOnce(&mut Engine, WaiterId, &mut Cx<'_>) -> TaskStep) {
         let id = self.tasks[task].0;
         self.tasks[task].1 = self.call(|engine, cx| call(engine, id, cx));
     }
 
     /// The task sends its next claim.
     pub(crate) fn claims(&mut self, task: usize) -> Claim {
-        if matches!(self.tasks[task].1, Step::Rest(_)) {
+        if matches!(self.tasks[task].1, TaskStep::Rest(_)) {
             self.run(task, Engine::on_time);
         }
-        let Step::Send(KeyRequest::Claim(claim), _) = &self.tasks[task].1 else { panic!("{:?}", self.tasks[task].1) };
+        let TaskStep::Send(KeyRequest::Claim(claim), _) = &self.tasks[task].1 else {
+            panic!("{:?}", self.tasks[task].1)
+        };
         Claim::clone(claim)
     }
 
@@ -105,9 +107,9 @@ impl Client {
     /// The task wakes up, or its request has no reply. Returns why it has failed.
     pub(crate) fn goes_on(&mut self, task: usize) -> Option<FailureReason> {
         match &self.tasks[task].1 {
-            Step::Send(..) => self.run(task, |engine, id, cx| engine.answered(id, no_reply().into(), cx)),
-            Step::Rest(_) => self.run(task, Engine::on_time),
-            Step::Failed(failure) => return Some(failure.reason.clone()),
+            TaskStep::Send(..) => self.run(task, |engine, id, cx| engine.answered(id, no_reply().into(), cx)),
+            TaskStep::Rest(_) => self.run(task, Engine::on_time),
+            TaskStep::Failed(failure) => return Some(failure.reason.clone()),
             next => panic!("{next:?}"),
         }
         None
@@ -115,7 +117,7 @@ impl Client {
 
     /// Until when its request may be answered.
     pub(crate) fn limit(&self, task: usize) -> Option<u64> {
-        let Step::Send(_, limit) = &self.tasks[task].1 else { return None };
+        let TaskStep::Send(_, limit) = &self.tasks[task].1 else { return None };
         Some(limit.as_micros() / 1_000_000)
     }
 
@@ -126,7 +128,7 @@ impl Client {
     fn gives_up(&mut self, task: usize) {
         self.run(task, |engine, id, cx| {
             engine.leave(id, cx);
-            Step::Closed
+            TaskStep::Closed
         });
     }
 }

@@ -11,7 +11,7 @@ use crate::user::{Ended, Guard, GuardRelease, Task, Wait};
 use crate::world::{Act, World};
 use fencelock_core::engine::{
     HoldId, HoldReleased, KeyRequest, ReleaseHold, ReleaseNext, ReleaseOutcome, RenewalBatch, RenewalPass, Sender,
-    Status, Step, Worker,
+    Status, TaskStep, Worker,
 };
 use fencelock_core::{Fault, HolderId, LossReason, Moment, Renew, Unknown};
 
@@ -473,7 +473,7 @@ impl World {
         if let Some(step) = step {
             // Only a task that has lost its turn has another step than the reply to its claim, or than its grant.
             let claims = self.users[user].claimant().is_some();
-            let granted = granted && !matches!(step, Step::Granted(_));
+            let granted = granted && !matches!(step, TaskStep::Granted(_));
             self.cover_if(claims || granted, Coverage::TurnLost);
             return self.next(user, step);
         }

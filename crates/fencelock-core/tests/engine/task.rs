@@ -10,7 +10,7 @@ use crate::world::{Cx, World};
 use fencelock_core::Reply as Answer;
 use fencelock_core::engine::{
     AcquireRequest, DowngradeNext, FailureReason, Grant, IdleLease, KeyRequest, LeaseSharing, PendingRelease, Sender,
-    Source, Status, Step, Tenure, WaiterId, Worker,
+    Source, Status, TaskStep, Tenure, WaiterId, Worker,
 };
 use fencelock_core::{
     Acquire, Claim, ClaimReply, Downgrade, Drift, FencingToken, Holder, HolderId, Intent, Lease, LossReason, Moment,
@@ -42,7 +42,7 @@ impl World {
             IdleLease::None => self.enter(user),
             IdleLease::Taken(grant) => {
                 self.cover(Coverage::TakenIdle);
-                self.follow(user, Step::Granted(grant));
+                self.follow(user, TaskStep::Granted(grant));
             }
             IdleLease::Release(release) => {
                 let holder = release.holder;
@@ -106,8 +106,8 @@ impl World {
     }
 
     /// The task does something else than what it waited for.
-    pub(crate) fn next(&mut self, user: usize, step: Step) {
-        if let Step::Granted(grant) = step
+    pub(crate) fn next(&mut self, user: usize, step: TaskStep) {
+        if let TaskStep::Granted(grant) = step
             && let Some(Task { wait: Wait::Rest(until), .. }) = self.users[user].task
         {
             let shared = grant.source == Source::Shared;
@@ -128,22 +128,22 @@ impl World {
     }
 
     /// Does what the task says.
-    fn follow(&mut self, user: usize, step: Step) {
+    fn follow(&mut self, user: usize, step: TaskStep) {
         match step {
-            Step::Rest(until) => {
+            TaskStep::Rest(until) => {
                 let (plan, client) = (&self.scenario.users[user], &self.clients[self.client_of(user)]);
                 let times = until != Moment::NEVER && plan.wait.is_none() && plan.retry.is_none();
                 let yields = times && client.claims == 0;
                 self.wait(user, Wait::Rest(until));
                 self.cover_if(yields, Coverage::Yielded);
             }
-            Step::Send(request, limit) => self.send_for(user, request, limit),
-            Step::Granted(grant) => {
+            TaskStep::Send(request, limit) => self.send_for(user, request, limit),
+            TaskStep::Granted(grant) => {
                 self.users[user].task = None;
                 checks::check_order_of_permits(self, user);
                 self.granted(user, grant);
             }
-            Step::Failed(failure) => {
+            TaskStep::Failed(failure) => {
                 let kind = !self.ledger.troubled && !self.ledger.time_passed;
                 if kind && !matches!(failure.reason, FailureReason::Busy(_)) {
                     self.break_down(format!("user {user} was refused: {:?}", failure.reason));
@@ -151,7 +151,7 @@ impl World {
                 (self.users[user].task, self.users[user].refused) = (None, Some(failure.reason));
                 self.cover(Coverage::Refused);
             }
-            Step::Closed => {
+            TaskStep::Closed => {
                 if self.clients[self.client_of(user)].open {
                     self.break_down(format!("user {user} was refused by a client that is open"));
                 }

@@ -8,7 +8,7 @@ use crate::guard::{Guard, Held};
 use crate::settings::{OnTrouble, OnWait, Request, Waiting};
 use fencelock_core::engine::{
     AcquireFailure, AcquireRequest, ClaimReport, FailureReason, Grant, IdleLease, KeyRequest, PendingRelease, Source,
-    Step, WaiterId,
+    TaskStep, WaiterId,
 };
 use fencelock_core::{Acquire, Claim, Holder, HolderId, Intent, Key, LossReason, Modes, Moment, Reply};
 use futures_util::future::OptionFuture;
@@ -41,8 +41,8 @@ pub(crate) fn acquire(
         let mut next = poll_fn(|context| Poll::Ready(task.enter(context))).await;
         loop {
             let (request, until) = match next {
-                (Step::Send(request, limit), _) => (Some(request), limit),
-                (Step::Rest(until), _) => (None, until),
+                (TaskStep::Send(request, limit), _) => (Some(request), limit),
+                (TaskStep::Rest(until), _) => (None, until),
                 (step, held) => return task.ended(step, held),
             };
             next = task.wait(request.as_ref(), until).await;
@@ -51,7 +51,7 @@ pub(crate) fn acquire(
 }
 
 /// A step, and the lock of a grant.
-type Next = (Step, Option<Held>);
+type Next = (TaskStep, Option<Held>);
 
 /// A task in the engine of its key. Dropping it leaves the queue, and releases the key if it was granted in the meantime.
 struct KeyTask<'a> {
@@ -91,15 +91,15 @@ impl KeyTask<'_> {
     }
 
     /// What came of it.
-    fn ended(&self, step: Step, held: Option<Held>) -> Result<Guard, Error> {
+    fn ended(&self, step: TaskStep, held: Option<Held>) -> Result<Guard, Error> {
         match (step, held) {
-            (Step::Granted(Grant { source, .. }), Some(held)) => {
+            (TaskStep::Granted(Grant { source, .. }), Some(held)) => {
                 if source != Source::Shared {
                     self.client.outages.ends(held.tenure.since);
                 }
                 Ok(self.guard(source, held))
             }
-            (Step::Failed(failure), _) => Err(self.error(*failure)),
+            (TaskStep::Failed(failure), _) => Err(self.error(*failure)),
             _ => Err(self.client.check_open().err().unwrap_or_else(|| self.client.closed_error())),
         }
     }
@@ -141,7 +141,7 @@ impl KeyTask<'_> {
     fn call(
         &mut self,
         context: &Context<'_>,
-        event: impl FnOnce(&mut Engine, WaiterId, &mut Cx<'_>) -> Option<Step>,
+        event: impl FnOnce(&mut Engine, WaiterId, &mut Cx<'_>) -> Option<TaskStep>,
     ) -> Option<Next> {
         // Taken out instead of cloned: threads that count references to one cell wait for each other.
         let (cell, id) = self.place.take()?;
@@ -151,7 +151,7 @@ impl KeyTask<'_> {
             taken(step, id, context, &cell, engine)
         });
         // A closed client forgets a task that has lost its turn.
-        let Some((next, report)) = called else { return Some((Step::Closed, None)) };
+        let Some((next, report)) = called else { return Some((TaskStep::Closed, None)) };
         // A task that is through has no place any more.
         if !next.as_ref().is_some_and(|(step, _)| step.is_last()) {
             self.place = Some((cell, id));
@@ -204,7 +204,7 @@ impl KeyTask<'_> {
                     None => engine.on_time(id, cx),
                 })
             });
-            Poll::Ready(next.unwrap_or((Step::Closed, None)))
+            Poll::Ready(next.unwrap_or((TaskStep::Closed, None)))
         })
         .await
     }
@@ -280,13 +280,13 @@ impl Drop for IdleRelease<'_> {
 
 /// The step with the lock, if it is granted. A task that stays in the engine is woken by this context.
 fn taken(
-    step: Option<Step>,
+    step: Option<TaskStep>,
     id: WaiterId,
     context: &Context<'_>,
     cell: &Arc<KeyCell>,
     engine: &mut Engine,
 ) -> Option<Next> {
-    if let Some(Step::Granted(grant)) = &step {
+    if let Some(TaskStep::Granted(grant)) = &step {
         let held = Held::of(cell, engine, grant);
         return step.zip(Some(held));
     }

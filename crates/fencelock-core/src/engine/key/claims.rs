@@ -5,7 +5,8 @@ use super::waiters::{Waiter, WaiterId, WaiterState};
 use crate::engine::claim::{AcquireRequest, Claiming, HASTY_ATTEMPTS, HandOff, PendingClaim, Phase, Spare};
 use crate::engine::hold::{HoldId, Tenure};
 use crate::engine::{
-    AcquireFailure, Action, ClaimReport, Config, Env, FailureReason, Grant, KeyRequest, PendingRelease, Source, Step,
+    AcquireFailure, Action, ClaimReport, Config, Env, FailureReason, Grant, KeyRequest, PendingRelease, Source,
+    TaskStep,
 };
 use crate::{
     Acquire, ClaimReply, Fault, HolderId, Holding, Lease, Mode, Moment, Occupied, Release, Sent, TokenBlock, Unknown,
@@ -28,7 +29,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         (called, before): (Moment, bool),
         reply: ClaimReply,
         cx: &mut Env<'_, W, L>,
-    ) -> Option<Step> {
+    ) -> Option<TaskStep> {
         let was_sent = reply.sent != Sent::Never;
         let sent = reply.sent_at(called).unwrap_or(called);
         let claiming = self.claiming(id)?;
@@ -74,7 +75,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         id: WaiterId,
         answer: Result<Option<Holding>, Unknown>,
         cx: &mut Env<'_, W, L>,
-    ) -> Option<Step> {
+    ) -> Option<TaskStep> {
         match answer {
             Ok(seen) => {
                 let occupied = seen.map_or_else(|| self.first_in_queue(), Occupied::from);
@@ -96,7 +97,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         reason: FailureReason,
         answer: Result<Release, Unknown>,
         cx: &mut Env<'_, W, L>,
-    ) -> Option<Step> {
+    ) -> Option<TaskStep> {
         // A server that does not allow it now will not do so later.
         self.claiming(id)?.left_behind = answer.is_err_and(|cause| !cause.is_permanent());
         self.end_attempt(id, cx);
@@ -110,7 +111,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
     }
 
-    pub(super) fn begin_claiming(&mut self, id: WaiterId, cx: &mut Env<'_, W, L>) -> Option<Step> {
+    pub(super) fn begin_claiming(&mut self, id: WaiterId, cx: &mut Env<'_, W, L>) -> Option<TaskStep> {
         let in_queue = self.waiters.is_in_queue(id);
         let (silent_since, yield_until) = (self.silent_since, self.leases.yield_until);
         let waiter = self.waiters.get_mut(id)?;
@@ -126,10 +127,10 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             _ => cx.now,
         };
         waiter.state = WaiterState::Claiming(Box::new(claiming));
-        if cx.now < until { Some(Step::Rest(until)) } else { self.attempt(id, cx) }
+        if cx.now < until { Some(TaskStep::Rest(until)) } else { self.attempt(id, cx) }
     }
 
-    pub(super) fn attempt(&mut self, id: WaiterId, cx: &mut Env<'_, W, L>) -> Option<Step> {
+    pub(super) fn attempt(&mut self, id: WaiterId, cx: &mut Env<'_, W, L>) -> Option<TaskStep> {
         if self.claiming(id)?.attempt.is_none() {
             let holder = match cx.rng.holder_id() {
                 Ok(holder) => holder,
@@ -142,16 +143,16 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         self.claim_now(id, cx)
     }
 
-    fn next_attempt(&mut self, id: WaiterId, cx: &mut Env<'_, W, L>) -> Option<Step> {
+    fn next_attempt(&mut self, id: WaiterId, cx: &mut Env<'_, W, L>) -> Option<TaskStep> {
         if self.claiming(id)?.out_of_queue > HASTY_ATTEMPTS {
-            return Some(Step::Rest(cx.now + Duration::from_millis(10)));
+            return Some(TaskStep::Rest(cx.now + Duration::from_millis(10)));
         }
         self.attempt(id, cx)
     }
 
     /// Claims, unless the key was handed to the attempt meanwhile: a trusted message starts the hold at once, and the first renewal makes
     /// it a full lease.
-    fn claim_now(&mut self, id: WaiterId, cx: &mut Env<'_, W, L>) -> Option<Step> {
+    fn claim_now(&mut self, id: WaiterId, cx: &mut Env<'_, W, L>) -> Option<TaskStep> {
         if let Some((tokens, lease)) = self.claiming(id)?.attempt.as_mut()?.accept_hand_off(cx.config, cx.now)
             && !is_too_late(lease, cx)
         {
@@ -166,11 +167,11 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let (request, claiming) = self.waiters.claiming(id)?;
         let gives_up = request.gives_up_at(claiming.last_answer).map(|end| end.max(cx.now + SHORTEST_REQUEST));
         let limit = if inspects { Moment::NEVER } else { gives_up.unwrap_or(limit) };
-        Some(Step::Send(claiming.next_request(block, inspects, cx.now)?, limit))
+        Some(TaskStep::Send(claiming.next_request(block, inspects, cx.now)?, limit))
     }
 
     /// Sleeps before the next claim, unless the wait is over.
-    fn claim_later(&mut self, id: WaiterId, cx: &mut Env<'_, W, L>) -> Option<Step> {
+    fn claim_later(&mut self, id: WaiterId, cx: &mut Env<'_, W, L>) -> Option<TaskStep> {
         let (request, claiming) = self.waiters.claiming(id)?;
         if claiming.is_over(request, cx.now) {
             let busy = FailureReason::Busy(claiming.occupied.clone());
@@ -181,10 +182,10 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
         let until = cx.now + claiming.pause(request, cx.config, cx.now, cx.rng);
         claiming.phase = Phase::Sleeping(until);
-        Some(Step::Rest(until))
+        Some(TaskStep::Rest(until))
     }
 
-    pub(super) fn wake_up(&mut self, id: WaiterId, cx: &mut Env<'_, W, L>) -> Option<Step> {
+    pub(super) fn wake_up(&mut self, id: WaiterId, cx: &mut Env<'_, W, L>) -> Option<TaskStep> {
         self.claiming(id)?.phase = Phase::Delayed;
         if cx.config.capabilities.fresh_holders {
             // A rollback of this claim may still be in flight; it must not release the next claim of the same holder.
@@ -194,7 +195,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         self.claim_now(id, cx)
     }
 
-    fn granted(&mut self, id: WaiterId, sent: Moment, tokens: TokenBlock, cx: &mut Env<'_, W, L>) -> Option<Step> {
+    fn granted(&mut self, id: WaiterId, sent: Moment, tokens: TokenBlock, cx: &mut Env<'_, W, L>) -> Option<TaskStep> {
         let attempt = self.claiming(id)?.attempt.as_mut()?;
         let tokens = attempt.complete_block(tokens);
         let lease = cx.config.lease(sent, attempt.claim.ttl);
@@ -219,7 +220,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         lease: Lease,
         source: Source,
         cx: &mut Env<'_, W, L>,
-    ) -> Option<Step> {
+    ) -> Option<TaskStep> {
         let in_queue = self.waiters.is_in_queue(id);
         if in_queue && self.waiters.get(id)?.request.has_permits() {
             return self.grant_permits(id, tokens, lease, source, cx);
@@ -234,7 +235,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             self.admit(cx);
         }
         self.call_next(None, cx);
-        Some(Step::Granted(Grant { hold, tenure, source }))
+        Some(TaskStep::Granted(Grant { hold, tenure, source }))
     }
 
     fn on_busy(&mut self, id: WaiterId, ahead: Option<u32>, occupied: Occupied, cx: &mut Env<'_, W, L>) {
@@ -269,7 +270,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// Releases everything that the attempt may have, waits for the reply, and returns this result to the task.
-    fn leave_then(&mut self, id: WaiterId, reason: FailureReason, cx: &mut Env<'_, W, L>) -> Option<Step> {
+    fn leave_then(&mut self, id: WaiterId, reason: FailureReason, cx: &mut Env<'_, W, L>) -> Option<TaskStep> {
         let Waiter { request, arrived, .. } = self.waiters.get(id)?;
         let limit = request.limit(*arrived, cx.now);
         let claiming = self.claiming(id)?;
@@ -278,10 +279,10 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         };
         let holder = attempt.claim.holder.id;
         claiming.phase = Phase::Leaving(Box::new(reason));
-        Some(Step::Send(KeyRequest::Release(holder), limit))
+        Some(TaskStep::Send(KeyRequest::Release(holder), limit))
     }
 
-    fn fail(&mut self, id: WaiterId, reason: FailureReason, cx: &mut Env<'_, W, L>) -> Option<Step> {
+    fn fail(&mut self, id: WaiterId, reason: FailureReason, cx: &mut Env<'_, W, L>) -> Option<TaskStep> {
         let failure = Box::new(self.claiming(id)?.failure(reason, cx.now));
         if self.waiters.is_in_queue(id) {
             self.last_busy.take_if(|_| !matches!(failure.reason, FailureReason::Busy(_)));
@@ -295,7 +296,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             }
         }
         self.take_out(id, cx);
-        Some(Step::Failed(failure))
+        Some(TaskStep::Failed(failure))
     }
 
     /// This failure of a task that claims is also that of these queued tasks.
@@ -419,7 +420,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         lease: Lease,
         source: Source,
         cx: &mut Env<'_, W, L>,
-    ) -> Option<Step> {
+    ) -> Option<TaskStep> {
         let PendingClaim { claim, stray_until, .. } = self.claiming(id)?.attempt.take()?;
         cx.act(Action::ClaimEnded(claim.mode));
         self.waiters.requeue(id);
@@ -434,7 +435,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         if next == id {
             self.waiters.remove(id);
             self.call_next(None, cx);
-            return Some(Step::Granted(grant));
+            return Some(TaskStep::Granted(grant));
         }
         self.serve_permits(next, grant, cx);
         None

@@ -7,7 +7,7 @@ mod waiters;
 use super::claim::{AcquireRequest, HandOff, LAST_ANSWER, PendingClaim, Phase, Spare};
 use super::hold::{End, HoldId, Tenure};
 use super::sharing::{IdleLease, Leases};
-use super::{AcquireFailure, Action, ClaimReport, Config, Env, FailureReason, Grant, KeyRequest, Step};
+use super::{AcquireFailure, Action, ClaimReport, Config, Env, FailureReason, Grant, KeyRequest, TaskStep};
 use crate::{
     ClaimReply, Expiry, Foreign, FromReply, Holder, HolderId, Holding, Mode, Moment, Occupant, Occupied, Reply,
     TokenBlock, Unknown,
@@ -75,7 +75,7 @@ struct Turns {
 /// After so many ticks, a task that waits for its own client is reported.
 const REPORT_AFTER: u32 = 5;
 
-/// Tasks that acquire the key. A driver calls the engine for a task, and does what the returned [`Step`] says.
+/// Tasks that acquire the key. A driver calls the engine for a task, and does what the returned [`TaskStep`] says.
 impl<W: Default, L: Default> KeyEngine<W, L> {
     /// Whether no task waits, claims or holds. An engine in this state may be dropped.
     pub fn is_empty(&self) -> bool {
@@ -83,10 +83,10 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// A task arrives. Returns its id and its first step.
-    pub fn enter(&mut self, request: &AcquireRequest, cx: &mut Env<'_, W, L>) -> (WaiterId, Step) {
+    pub fn enter(&mut self, request: &AcquireRequest, cx: &mut Env<'_, W, L>) -> (WaiterId, TaskStep) {
         let id = self.waiters.new_id();
         if !cx.open {
-            return (id, Step::Closed);
+            return (id, TaskStep::Closed);
         }
         let (request, arrived, task, state) = (request.clone(), cx.now, W::default(), WaiterState::Queued);
         self.place(id, Waiter { request, arrived, task, state }, cx);
@@ -95,12 +95,12 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// The task runs. Returns its next step, unless it goes on waiting for what it waits for. A request in flight is dropped then, without
     /// another poll.
-    pub fn woken(&mut self, id: WaiterId, cx: &mut Env<'_, W, L>) -> Option<Step> {
+    pub fn woken(&mut self, id: WaiterId, cx: &mut Env<'_, W, L>) -> Option<TaskStep> {
         self.runs(id);
         let state = self.waiters.get(id).map(|waiter| &waiter.state);
         if state.is_none_or(|state| !cx.open && state.is_at_rest()) {
             self.leave(id, cx);
-            return Some(Step::Closed);
+            return Some(TaskStep::Closed);
         }
         self.is_ready(id).then(|| {
             let step = self.go_on(id, cx);
@@ -108,8 +108,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         })
     }
 
-    /// The moment of [`Step::Rest`] has come.
-    pub fn on_time(&mut self, id: WaiterId, cx: &mut Env<'_, W, L>) -> Step {
+    /// The moment of [`TaskStep::Rest`] has come.
+    pub fn on_time(&mut self, id: WaiterId, cx: &mut Env<'_, W, L>) -> TaskStep {
         if let Some(step) = self.woken(id, cx) {
             return step;
         }
@@ -123,15 +123,15 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             }
             Some(waiter) if cx.now >= waiter.request.deadline(waiter.arrived) => {
                 waiter.state = WaiterState::LastLook;
-                Some(Step::Send(KeyRequest::Inspect, cx.now + LAST_ANSWER))
+                Some(TaskStep::Send(KeyRequest::Inspect, cx.now + LAST_ANSWER))
             }
             _ => None,
         };
         self.finish(id, step, cx)
     }
 
-    /// The request of [`Step::Send`] was answered; [`Reply::Unknown`]: not within its limit.
-    pub fn answered(&mut self, id: WaiterId, reply: Reply, cx: &mut Env<'_, W, L>) -> Step {
+    /// The request of [`TaskStep::Send`] was answered; [`Reply::Unknown`]: not within its limit.
+    pub fn answered(&mut self, id: WaiterId, reply: Reply, cx: &mut Env<'_, W, L>) -> TaskStep {
         let step = match self.waiters.get_mut(id).map(|waiter| &mut waiter.state) {
             Some(WaiterState::LastLook) => Some(self.out_of_time(id, reply.try_into(), cx)),
             Some(WaiterState::Claiming(claiming)) => match std::mem::replace(&mut claiming.phase, Phase::Delayed) {
@@ -184,7 +184,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// Does it. Without a step, the task waits for a lease of this client.
-    fn go_on(&mut self, id: WaiterId, cx: &mut Env<'_, W, L>) -> Option<Step> {
+    fn go_on(&mut self, id: WaiterId, cx: &mut Env<'_, W, L>) -> Option<TaskStep> {
         if let Some(Grant { hold, tenure, .. }) = self.waiters.granted_to(id) {
             // A lease that has ended meanwhile is released here, because no task has it.
             self.status(hold, tenure, cx);
@@ -199,9 +199,9 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
         let waiter = self.waiters.remove(id)?;
         match waiter.state {
-            WaiterState::Served(Err(failure)) => return Some(Step::Failed(failure)),
+            WaiterState::Served(Err(failure)) => return Some(TaskStep::Failed(failure)),
             WaiterState::Served(Ok(grant)) if self.leases.get(grant.hold).is_some() => {
-                return Some(Step::Granted(grant));
+                return Some(TaskStep::Granted(grant));
             }
             _ => self.place(id, waiter, cx),
         }
@@ -209,19 +209,19 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// Goes on until the task has to wait: the key may have been handed to it meanwhile.
-    fn finish(&mut self, id: WaiterId, mut step: Option<Step>, cx: &mut Env<'_, W, L>) -> Step {
+    fn finish(&mut self, id: WaiterId, mut step: Option<TaskStep>, cx: &mut Env<'_, W, L>) -> TaskStep {
         loop {
             match step {
-                Some(Step::Granted(Grant { hold, tenure, .. })) if !cx.open => {
+                Some(TaskStep::Granted(Grant { hold, tenure, .. })) if !cx.open => {
                     self.release(hold, tenure, true, cx);
-                    return Step::Closed;
+                    return TaskStep::Closed;
                 }
-                Some(step @ (Step::Granted(_) | Step::Failed(_))) => return step,
+                Some(step @ (TaskStep::Granted(_) | TaskStep::Failed(_))) => return step,
                 _ if !cx.open => {
                     self.leave(id, cx);
-                    return Step::Closed;
+                    return TaskStep::Closed;
                 }
-                Some(step @ Step::Send(..)) => return step,
+                Some(step @ TaskStep::Send(..)) => return step,
                 _ if self.is_ready(id) => step = self.go_on(id, cx),
                 step => return step.unwrap_or_else(|| self.rest_in_queue(id, cx)),
             }
@@ -229,8 +229,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// The task waits for others of this client. If it is time, it is told who holds the key.
-    fn rest_in_queue(&self, id: WaiterId, cx: &mut Env<'_, W, L>) -> Step {
-        let Some(Waiter { request, arrived, .. }) = self.waiters.get(id) else { return Step::Closed };
+    fn rest_in_queue(&self, id: WaiterId, cx: &mut Env<'_, W, L>) -> TaskStep {
+        let Some(Waiter { request, arrived, .. }) = self.waiters.get(id) else { return TaskStep::Closed };
         let mut until = request.deadline(*arrived);
         if request.reports {
             let view = self.view(id, cx.config, cx.now);
@@ -239,18 +239,23 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
                 cx.act(Action::Report(Box::new(ClaimReport::Queued { ahead, occupied })));
             }
         }
-        Step::Rest(until)
+        TaskStep::Rest(until)
     }
 
     /// The wait of a queued task is over, and the key was inspected once more to report its holder.
-    fn out_of_time(&mut self, id: WaiterId, seen: Result<Option<Holding>, Unknown>, cx: &mut Env<'_, W, L>) -> Step {
+    fn out_of_time(
+        &mut self,
+        id: WaiterId,
+        seen: Result<Option<Holding>, Unknown>,
+        cx: &mut Env<'_, W, L>,
+    ) -> TaskStep {
         let known = self.view(id, cx.config, cx.now).map(|(_, occupied)| occupied);
         let reason = match (seen, known) {
             (Err(cause), None) => FailureReason::Unreachable(cause),
             (seen, known) => FailureReason::Busy(seen.ok().flatten().map(Occupied::from).or(known)),
         };
         let waited = self.take_out(id, cx).map_or(Duration::ZERO, |waiter| cx.now.since(waiter.arrived));
-        Step::Failed(Box::new(AcquireFailure { reason, waited, attempts: 1 }))
+        TaskStep::Failed(Box::new(AcquireFailure { reason, waited, attempts: 1 }))
     }
 
     /// The driver's data that wakes the task, while it is in the engine.
