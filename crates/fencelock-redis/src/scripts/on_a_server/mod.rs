@@ -2,6 +2,8 @@
 //! in any state of the keys, without any right, and beyond the last token; how long keys live; scripts that run twice; a quarantine to
 //! the millisecond.
 
+mod waiters;
+
 use super::combined::{self, Common};
 use super::quarantine::{EpochCheck, Quarantine};
 use super::reply::Evicting;
@@ -346,6 +348,15 @@ impl Server {
     fn release(&mut self, number: u128, check: EpochCheck<'_>) -> String {
         self.run(&script::release(K, &HolderId::from_bytes(number.to_be_bytes()), NOW, check))
     }
+
+    fn downgrade(&mut self) -> String {
+        self.run(&script::downgrade(K, &holder(), TTL, Requested::Own(NOW), EpochCheck::without_marker(RUN_ID)))
+    }
+
+    /// Whether it has the lock alone.
+    fn is_held_by(&self, number: u128) -> bool {
+        self.process.command(&["GET", K]).text().is_some_and(|value| value.starts_with(&format!("{number:032x} ")))
+    }
 }
 
 #[test]
@@ -522,106 +533,28 @@ fn a_value_that_is_almost_one_of_ours_belongs_to_another_program() {
         }
         assert!(server.renew(SECOND, SECOND).starts_with("taken"), "{value}");
         assert!(server.release(7, check).starts_with("taken"), "{value}");
-        assert!(
-            server.run(&script::downgrade(K, &holder(), TTL, Requested::Own(NOW), check)).starts_with("taken"),
-            "{value}"
-        );
+        assert!(server.downgrade().starts_with("taken"), "{value}");
         assert_eq!(server.left(&[]), [9 * SECOND], "{value}");
     }
 }
 
-/// Their entries are those of a later version, or damaged, or show a mode that no client has.
 #[test]
-fn a_waiter_that_cannot_be_read_keeps_its_place_and_a_strange_mode_is_exclusive() {
+fn a_reader_without_an_entry_gets_one_token_and_a_raise_of_it_lowers_no_fence() {
     let Some(mut server) = Server::start() else { return };
-    let check = EpochCheck::without_marker(RUN_ID);
-    for (entry, outcome) in [
-        ("0 1 - ID host:1\t1", "unread"),
-        ("30000 0 - ID host:1\t1", "unread"),
-        ("2 30000 1 - ID host:1", "unread"),
-        ("30000 1 - 22222222222222222222222222222222 host:1\t1", "unread"),
-        ("30000 1 - ID host:1\t1", "exclusive"),
-        ("30000 1 - ID host:1\t2", "exclusive"),
-        ("30000 1 - ID host:1\t1 r 1 4", "exclusive"),
-        ("30000 1 - ID host:1\t1 s 3 2", "exclusive"),
-        ("30000 1 - ID host:1\t1 s 0 2", "exclusive"),
-        ("30000 1 - ID host:1\t1 s 1 1000001", "exclusive"),
-        ("30000 1 - ID host:1\t1 r 1 0", "shared"),
-        ("30000 1 nobody ID host:1\t1", "skipped"),
-    ] {
-        server.prepare(K, &[]);
-        server.acquire(3, Mode::Exclusive, Intent::Try);
-        let entry = entry.replace("ID", ID);
-        for (side, words) in [
-            ("line", ["ZADD", "9000000000000001", ID]),
-            ("alive", ["ZADD", "9000000000000", ID]),
-            ("waiters", ["HSET", ID, &entry]),
-        ] {
-            server.process.command(&[words[0], &side_key(K, side), words[1], words[2]]);
-        }
-        server.acquire(9, Mode::Exclusive, Intent::Enqueue);
-        let ticket = server.process.command(&["ZSCORE", &side_key(K, "line"), &format!("{:032x}", 9)]);
-        assert!(
-            ticket.text().is_some_and(|ticket| ticket.ends_with("000")),
-            "a time behind one that is none: {ticket:?}"
-        );
-        let seen = server.run(&script::inspect(K, 10, check));
-        assert_eq!(seen.contains(&format!(" \t{ID} host:1")), outcome != "unread", "since when is unknown: {seen}");
-        let released = server.release(3, check);
-        let Reply::Text(value) = server.process.command(&["GET", K]) else { panic!("nobody waits after {entry:?}") };
-        let holder = if value.starts_with(ID) {
-            "exclusive"
-        } else if value.starts_with("fencelock") {
-            "shared"
-        } else {
-            "other"
-        };
-        let found = match (holder, released.contains(ID)) {
-            ("other", true) => "unread",
-            ("other", false) => "skipped",
-            (holder, _) => holder,
-        };
-        assert_eq!(found, outcome, "{entry:?}: {released}");
-        let stays = server.process.command(&["ZSCORE", &side_key(K, "line"), ID]).text().is_some();
-        assert_eq!(stays, outcome == "unread", "{entry:?}");
-        if stays {
-            server.release(9, check);
-            let gone = server.acquire(5, Mode::Exclusive, Intent::Poll);
-            assert!(gone.starts_with("gone") && gone.contains(ID), "{gone}");
-            assert!(server.acquire(7, Mode::Exclusive, Intent::Poll).starts_with("granted"), "its own client can");
-        }
+    server.acquire(7, Mode::Shared, Intent::Try);
+    server.process.command(&["HDEL", &side_key(K, "held"), ID]);
+    server.at(SECOND);
+    let poll = |server: &mut Server| server.acquire(7, Mode::Shared, Intent::Poll);
+    for _ in 0..2 {
+        assert_eq!(poll(&mut server), format!("granted {} 1", NOW + 1_000_000));
     }
-}
-
-#[test]
-fn the_dead_leave_nothing_and_those_who_poll_late_keep_their_place() {
-    let Some(mut server) = Server::start() else { return };
-    let check = EpochCheck::without_marker(RUN_ID);
-    server.acquire(1, Mode::Exclusive, Intent::Try);
-    for number in [7, 8] {
-        server.acquire(number, Mode::Exclusive, Intent::Enqueue);
-    }
-    server.at(2 * SECOND);
-    server.acquire(10, Mode::Exclusive, Intent::Enqueue);
-    server.at(4 * SECOND);
-    let seen = server.run(&script::inspect(K, 10, check));
-    assert!(seen.contains(&format!("\t{:032x} ", 10)) && !seen.contains(&format!("\t{:032x} ", 8)), "{seen}");
-    assert!(server.acquire(7, Mode::Exclusive, Intent::Poll).starts_with("queued 0"));
-    let count = |server: &Server| {
-        [("line", "ZCARD"), ("waiters", "HLEN"), ("alive", "ZCARD")]
-            .map(|(side, count)| server.process.command(&[count, &side_key(K, side)]))
-    };
-    assert_eq!(count(&server), [const { Reply::Int(2) }; 3], "the other one is dead");
-    for number in [7, 10] {
-        server.release(number, check);
-    }
-    // A client that is not subscribed has no message, and is passed over.
-    let waiter = claim(K, Intent::Enqueue, 1);
-    server.run(&script::acquire(K, &waiter, Path::Whole, Requested::Own(NOW), Some("unread"), check));
-    server.acquire(9, Mode::Exclusive, Intent::Enqueue);
-    server.release(1, check);
-    let holder = server.process.command(&["GET", K]);
-    assert!(holder.text().is_some_and(|value| value.starts_with(&format!("{:032x}", 9))), "{holder:?}");
+    server.at(3 * SECOND);
+    server.acquire(8, Mode::Shared, Intent::Try);
+    let (check, raised) = (EpochCheck::without_marker(RUN_ID), FencingToken::new(NOW + 2_000_000).unwrap());
+    assert_eq!(server.run(&script::raise(K, &holder(), raised, check)), "1");
+    assert_eq!(poll(&mut server), format!("granted {raised} 1"));
+    let fence = server.process.command(&["GET", &side_key(K, "fence")]);
+    assert_eq!(fence.text(), Some(&*(NOW + 3_000_000).to_string()), "that of the other reader");
 }
 
 /// Where `TIME` is denied, tokens follow the clocks of the clients, and nothing is shared. A fence that is used up is kept.
@@ -629,10 +562,15 @@ fn the_dead_leave_nothing_and_those_who_poll_late_keep_their_place() {
 fn without_the_servers_time_nothing_is_shared_and_without_a_token_nothing_is_granted() {
     let Some(mut server) = Server::start() else { return };
     let check = EpochCheck::without_marker(RUN_ID);
-    let reader = ["SET LOCK fencelock:1:r:0:5 PX 10000", "ZADD HOLDS 9000000000000 ID", "HSET HELD ID 1:5:a"];
+    // By the clock of the client, it has ended.
+    let reader = ["SET LOCK fencelock:1:r:0:5 PX 10000", "ZADD HOLDS 1 ID", "HSET HELD ID 1:5:a"];
     let semaphore =
         ["SET LOCK fencelock:1:s:2:5 PX 10000", "ZADD HOLDS 9000000000000 ID", "HSET HELD ID 1:5:a #used 1"];
+    server.acquire(7, Mode::Exclusive, Intent::Try);
+    server.acquire(8, Mode::Shared, Intent::Enqueue);
     redis::cmd("ACL").arg(&["SETUSER", "default", "-time"]).exec(&mut server.operator).unwrap();
+    server.release(7, check);
+    assert!(server.is_held_by(8), "alone");
     server.prepare(K, &reader);
     for (number, mode, intent) in [(8, Mode::Shared, Intent::Try), (7, Mode::Shared, Intent::Poll)] {
         assert_eq!(server.acquire(number, mode, intent), "noclock");
@@ -643,7 +581,7 @@ fn without_the_servers_time_nothing_is_shared_and_without_a_token_nothing_is_gra
     server.prepare(K, &semaphore);
     assert_eq!(server.run(&script::resize(K, 3, None, NOW, check)), "noclock");
     server.prepare(K, &[HELD]);
-    assert_eq!(server.run(&script::downgrade(K, &holder(), TTL, Requested::Own(NOW), check)), "noclock");
+    assert_eq!(server.downgrade(), "noclock");
     server.prepare(K, &["SET FENCE 9007199254740991 PX 5000"]);
     let refused = server.acquire(7, Mode::Exclusive, Intent::Try);
     assert!(refused.contains("2^53"), "{refused}");
@@ -687,4 +625,8 @@ fn a_resize_keeps_the_lock_and_drops_waiters_that_can_never_be_granted() {
     assert!(server.acquire(9, permits(3, 4), Intent::Poll).starts_with("class s 2"), "more than there are");
     server.prepare(K, &["SET LOCK fencelock:1:s:2:5 PX 9000", "ZADD LINE 5 ID", "ZADD ALIVE 9000000000000 ID"]);
     assert!(server.run(&script::resize(K, 3, None, NOW, check)).starts_with(&format!("absent {ID}")));
+    // One call removes 32 of them.
+    let ended: String = (100..133).map(|number| format!(" 1 {number:032x}")).collect();
+    server.prepare(K, &["SET LOCK fencelock:1:s:2:5", &format!("ZADD HOLDS 9e12 ID{ended}"), "HSET HELD #used 1"]);
+    assert_eq!(server.run(&script::resize(K, 3, None, NOW, check)), "resized 2 1 1 1 0", "no ended hold counts");
 }
