@@ -626,7 +626,7 @@ fn a_resize_keeps_the_lock_and_drops_waiters_that_can_never_be_granted() {
     server.prepare(K, &["SET LOCK fencelock:1:s:2:5 PX 9000", "ZADD LINE 5 ID", "ZADD ALIVE 9000000000000 ID"]);
     assert!(server.run(&script::resize(K, 3, None, NOW, check)).starts_with(&format!("absent {ID}")));
     // One call removes 32 of them.
-    let ended: String = (100..133).map(|number| format!(" 1 {number:032x}")).collect();
-    server.prepare(K, &["SET LOCK fencelock:1:s:2:5", &format!("ZADD HOLDS 9e12 ID{ended}"), "HSET HELD #used 1"]);
+    let holds = (100..133).fold("ZADD HOLDS 9e12 ID".to_owned(), |all, number| format!("{all} 1 {number:032x}"));
+    server.prepare(K, &["SET LOCK fencelock:1:s:2:5", &holds, "HSET HELD #used 1"]);
     assert_eq!(server.run(&script::resize(K, 3, None, NOW, check)), "resized 2 1 1 1 0", "no ended hold counts");
 }
