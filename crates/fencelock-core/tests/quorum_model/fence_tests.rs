@@ -1,7 +1,8 @@
 //! Tokens on a quorum are unique and ordered, and each protection is needed for it.
 
-use crate::fence::{Fences, Flaw, Scope, State, breach, landmark};
-use crate::search::{Explored, Named, search};
+use crate::fence::breach::{COMPLETION, ORDER, UNIQUE};
+use crate::fence::{Fences, Flaw, Scope, State, landmark};
+use crate::search;
 
 /// Two attempts on nodes that forget nothing; a client proposes what it likes.
 pub(crate) const SMALL: Scope = Scope {
@@ -16,30 +17,22 @@ pub(crate) const SMALL: Scope = Scope {
     time: None,
 };
 
-/// Above what any search here needs.
-pub(crate) const LIMIT: usize = 60_000_000;
+const TOKENS: u8 = ORDER | UNIQUE;
 
-const TOKENS: u8 = breach::ORDER | breach::UNIQUE;
+fn broken<const N: usize>(promises: u8) -> impl Fn(&State<N>) -> bool {
+    move |state| state.broken() & promises != 0
+}
 
 /// No promise is broken anywhere, and the search has been everywhere it should.
+#[track_caller]
 pub(crate) fn holds<const N: usize>(promises: u8, scope: Scope, landmarks: u32) {
-    let model = Fences::<N> { scope, flaw: None };
-    let found = search(&model, LIMIT, |state: &State<N>| state.broken() & promises != 0);
-    assert!(found.trace.is_none(), "a promise is broken; the steps are printed above");
-    assert_eq!(found.landmarks & landmarks, landmarks, "the search never came where it matters");
+    search::holds(&Fences::<N> { scope, flaw: None }, landmarks, broken::<N>(promises));
 }
 
 /// The promise is broken, at the earliest after this many steps.
+#[track_caller]
 pub(crate) fn breaks<const N: usize>(promise: u8, flaw: Option<Flaw>, scope: Scope, steps: usize) {
-    let Explored { trace, .. } = search(&Fences::<N> { scope, flaw }, LIMIT, |state| state.broken() & promise != 0);
-    let trace = trace.expect("what is broken on purpose went unnoticed");
-    assert_eq!(trace.len(), steps, "the shortest way is not the known one");
-}
-
-/// After how many steps the promise is broken, in a search in which names mean something.
-pub(crate) fn with_names(flaw: Option<Flaw>, scope: Scope, promise: u8) -> Option<usize> {
-    let model = Named(Fences::<3> { scope, flaw });
-    search(&model, LIMIT, |state| state.broken() & promise != 0).trace.map(|trace| trace.len())
+    search::breaks(&Fences::<N> { scope, flaw }, steps, broken::<N>(promise));
 }
 
 /// The landmarks of every search without memory loss.
@@ -58,23 +51,11 @@ fn tokens_are_unique_and_ordered_among_three() {
 }
 
 #[test]
-fn tokens_are_unique_and_ordered_on_one_node() {
+fn tokens_are_unique_and_ordered_on_one_two_four_and_five_nodes() {
     let scope = Scope { attempts: 3, proposals: &[0, 1, 3], spare_runs: 3, ..SMALL };
     holds::<1>(TOKENS, scope, landmark::ALL_WON | landmark::ORPHAN | landmark::GRANTED_TWICE);
-}
-
-#[test]
-fn tokens_are_unique_and_ordered_on_two_nodes() {
     holds::<2>(TOKENS, Scope { attempts: 3, spare_runs: 2, ..SMALL }, TWICE);
-}
-
-#[test]
-fn tokens_are_unique_and_ordered_on_four_nodes() {
     holds::<4>(TOKENS, SMALL, LATE);
-}
-
-#[test]
-fn tokens_are_unique_and_ordered_on_five_nodes() {
     holds::<5>(TOKENS, SMALL, LATE);
 }
 
@@ -96,7 +77,7 @@ fn tokens_are_unique_and_ordered_among_three_who_propose_at_odds() {
     holds::<3>(TOKENS, Scope { attempts: 3, proposals: &[0, 1, 3], ..SMALL }, LATE);
 }
 
-const ALL: u8 = TOKENS | breach::COMPLETION;
+const ALL: u8 = TOKENS | COMPLETION;
 
 #[test]
 fn with_leases_tokens_grow_even_in_the_order_of_completion() {
@@ -112,53 +93,49 @@ fn with_leases_tokens_grow_even_in_the_order_of_completion_among_three() {
 /// The last answer of an attempt can be delayed past another's whole life: only the order of beginnings can be promised.
 #[test]
 fn without_leases_tokens_do_not_grow_in_the_order_of_completion() {
-    breaks::<3>(breach::COMPLETION, None, SMALL, 9);
+    breaks::<3>(COMPLETION, None, SMALL, 9);
 }
 
-#[test]
-fn without_a_raise_a_token_is_given_twice() {
-    breaks::<3>(breach::UNIQUE, Some(Flaw::NoRaise), SMALL, 10);
-}
+/// Without each of these rules a token is given twice, at the earliest after so many steps.
+const RULES: [(Flaw, usize); 4] = [
+    (Flaw::NoRaise, 10),
+    (Flaw::AcksForAnybody, 14),
+    (Flaw::CountsReached, 15),
+    // A grant that its client does not know, with a fence beyond the raise, must not confirm it.
+    (Flaw::AcksBelowItsFence, 17),
+];
 
 #[test]
-fn without_a_raise_the_order_breaks_among_three() {
-    breaks::<3>(breach::ORDER, Some(Flaw::NoRaise), Scope { attempts: 3, ..SMALL }, 12);
-}
-
-#[test]
-fn a_raise_for_any_client_gives_a_token_twice() {
-    breaks::<3>(breach::UNIQUE, Some(Flaw::AcksForAnybody), SMALL, 14);
-}
-
-/// A grant that its client does not know, with a fence beyond the raise, must not confirm it.
-#[test]
-fn a_raise_acked_below_the_fence_gives_a_token_twice() {
-    breaks::<3>(breach::UNIQUE, Some(Flaw::AcksBelowItsFence), SMALL, 17);
-}
-
-#[test]
-fn counting_nodes_that_reached_a_fence_grants_a_token_twice() {
-    breaks::<3>(breach::UNIQUE, Some(Flaw::CountsReached), SMALL, 15);
-}
-
-/// Asking only those that granted does not help where a claim runs twice, as client libraries make it.
-#[test]
-fn a_raise_acked_below_the_fence_by_those_that_granted_gives_a_token_twice_where_claims_run_twice() {
+fn without_a_rule_of_raises_a_token_is_given_twice() {
+    for (flaw, steps) in RULES {
+        breaks::<3>(UNIQUE, Some(flaw), SMALL, steps);
+    }
+    // Asking only those that granted does not help where a claim runs twice, as client libraries make it.
     let scope = Scope { spare_runs: 2, ..SMALL };
-    breaks::<3>(breach::UNIQUE, Some(Flaw::AcksBelowItsFenceIfGranted), scope, 15);
-    breaks::<3>(breach::UNIQUE, Some(Flaw::AcksBelowItsFenceIfGranted), Scope { proposals: &[2], ..scope }, 17);
+    breaks::<3>(UNIQUE, Some(Flaw::AcksBelowItsFenceIfGranted), scope, 15);
+    breaks::<3>(UNIQUE, Some(Flaw::AcksBelowItsFenceIfGranted), Scope { proposals: &[2], ..scope }, 17);
+    breaks::<3>(ORDER, Some(Flaw::NoRaise), Scope { attempts: 3, ..SMALL }, 12);
+}
+
+#[test]
+fn without_a_rule_of_raises_a_reader_and_a_writer_have_one_token() {
+    for (flaw, steps) in RULES {
+        breaks::<3>(UNIQUE, Some(flaw), Scope { readers: 1, ..SMALL }, steps);
+    }
 }
 
 /// The searches take states for one that differ in names only. With names they find the same, and no sooner.
 #[test]
 fn leaving_out_names_changes_no_verdict() {
-    let with_names = |flaw, promise| with_names(flaw, SMALL, promise);
-    assert_eq!(with_names(None, TOKENS), None);
-    assert_eq!(with_names(None, breach::COMPLETION), Some(9));
-    assert_eq!(with_names(Some(Flaw::NoRaise), breach::UNIQUE), Some(10));
-    assert_eq!(with_names(Some(Flaw::AcksForAnybody), breach::UNIQUE), Some(14));
-    assert_eq!(with_names(Some(Flaw::CountsReached), breach::UNIQUE), Some(15));
-    assert_eq!(with_names(Some(Flaw::AcksBelowItsFence), breach::UNIQUE), Some(17));
+    let with_names = |flaw, scope, promises| search::with_names(&Fences::<3> { scope, flaw }, broken::<3>(promises));
+    assert_eq!(with_names(None, SMALL, TOKENS), None);
+    assert_eq!(with_names(None, SMALL, COMPLETION), Some(9));
+    for (flaw, steps) in RULES {
+        assert_eq!(with_names(Some(flaw), SMALL, UNIQUE), Some(steps));
+    }
+    let reading = Scope { readers: 1, proposals: &[2], ..SMALL };
+    assert_eq!(with_names(None, reading, TOKENS), None);
+    assert_eq!(with_names(Some(Flaw::NoRaise), reading, UNIQUE), Some(10));
 }
 
 const SEVERAL: u32 = LATE | landmark::WON_SEVERAL;
@@ -181,15 +158,11 @@ fn every_token_of_a_block_is_unique_and_ordered_among_three() {
     holds::<3>(TOKENS, Scope { block: 2, attempts: 3, proposals: &[2], ..SMALL }, SEVERAL);
 }
 
-/// A raised node had granted a smaller token; the tokens in between belong to an earlier holder.
 #[test]
-fn a_block_after_a_raise_gives_a_token_twice() {
-    breaks::<3>(breach::UNIQUE, Some(Flaw::BlockAfterRaise), Scope { block: 2, ..SMALL }, 11);
-}
-
-#[test]
-fn the_greatest_of_equal_blocks_gives_a_token_twice() {
-    breaks::<3>(breach::UNIQUE, Some(Flaw::GreatestBlock), Scope { block: 2, ..SMALL }, 9);
+fn a_block_after_a_raise_and_the_greatest_of_equal_blocks_give_a_token_twice() {
+    // A raised node had granted a smaller token; the tokens in between belong to an earlier holder.
+    breaks::<3>(UNIQUE, Some(Flaw::BlockAfterRaise), Scope { block: 2, ..SMALL }, 11);
+    breaks::<3>(UNIQUE, Some(Flaw::GreatestBlock), Scope { block: 2, ..SMALL }, 9);
 }
 
 /// `scripts/search` runs these.

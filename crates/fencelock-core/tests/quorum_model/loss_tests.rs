@@ -36,39 +36,20 @@ fn tokens_survive_the_loss_of_a_majority_with_clocks_that_err() {
     holds::<3>(ORDER | UNIQUE, Scope { crashes: 2, time: Some(clocks(1, 3, 3)), ..SMALL }, LOSS);
 }
 
-/// Fences that only count start again from 1.
 #[test]
-fn without_clocks_a_node_that_lost_its_data_gives_a_token_twice() {
+fn without_each_protection_a_token_is_given_twice() {
+    let at = |time| Scope { time: Some(time), ..SMALL };
+    // Without clocks, fences start again from 1.
     breaks::<3>(UNIQUE, None, SMALL, 9);
-}
-
-#[test]
-fn without_clocks_a_single_node_that_lost_its_data_gives_a_token_twice() {
     breaks::<1>(UNIQUE, None, SMALL, 7);
-}
-
-/// However long the quarantine: a claim may be sent before the crash and arrive after it.
-#[test]
-fn a_proposal_by_the_clients_clock_alone_gives_a_token_twice() {
-    breaks::<3>(UNIQUE, Some(Flaw::ClientClock), Scope { time: Some(clocks(0, 3, 5)), ..SMALL }, 12);
-    breaks::<3>(UNIQUE, Some(Flaw::ClientClock), Scope { time: Some(clocks(1, 5, 6)), ..SMALL }, 14);
-}
-
-#[test]
-fn a_quarantine_of_exactly_twice_the_error_gives_a_token_twice() {
-    breaks::<3>(UNIQUE, None, Scope { time: Some(clocks(1, 2, 5)), ..SMALL }, 11);
-}
-
-#[test]
-fn a_quarantine_of_exactly_twice_the_error_after_a_failover_gives_a_token_twice() {
-    breaks::<1>(UNIQUE, None, Scope { time: Some(clocks(1, 2, 5)), ..SMALL }, 9);
-}
-
-/// A script takes a microsecond at least, so a fence never runs ahead of the time by more than its error.
-#[test]
-fn two_grants_within_a_microsecond_would_give_a_token_twice() {
-    let scope = Scope { attempts: 3, time: Some(clocks(0, 1, 3)), ..SMALL };
-    breaks::<3>(UNIQUE, Some(Flaw::TwoGrantsATick), scope, 13);
+    // However long the quarantine: a claim may be sent before the crash and arrive after it.
+    breaks::<3>(UNIQUE, Some(Flaw::ClientClock), at(clocks(0, 3, 5)), 12);
+    breaks::<3>(UNIQUE, Some(Flaw::ClientClock), at(clocks(1, 5, 6)), 14);
+    // A quarantine of exactly twice the error, also after a failover.
+    breaks::<3>(UNIQUE, None, at(clocks(1, 2, 5)), 11);
+    breaks::<1>(UNIQUE, None, at(clocks(1, 2, 5)), 9);
+    // A script takes a microsecond at least, so a fence never runs ahead of the time by more than its error.
+    breaks::<3>(UNIQUE, Some(Flaw::TwoGrantsATick), Scope { attempts: 3, ..at(clocks(0, 1, 3)) }, 13);
 }
 
 /// Not promised: no rule of one master can order its tokens with those of another.

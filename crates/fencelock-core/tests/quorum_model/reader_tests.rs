@@ -2,8 +2,8 @@
 //! needed for it.
 
 use crate::fence::{Fences, Flaw, Scope, State, breach, landmark};
-use crate::fence_tests::{self, LIMIT, breaks, holds};
-use crate::search::search;
+use crate::fence_tests::{self, breaks, holds};
+use crate::search;
 
 /// A writer and a reader on nodes that forget nothing; a client proposes what it likes.
 const SMALL: Scope = Scope { readers: 1, ..fence_tests::SMALL };
@@ -62,43 +62,15 @@ fn tokens_of_readers_and_writers_survive_the_loss_of_a_node() {
 /// Allowed: they claim at the same time, and each node has granted to both.
 #[test]
 fn two_readers_may_win_one_token() {
-    breaks::<3>(breach::SAME_AS_A_READER, None, Scope { attempts: 2, readers: 2, ..SMALL }, 12);
-}
-
-#[test]
-fn without_a_raise_a_reader_and_a_writer_have_one_token() {
-    breaks::<3>(breach::UNIQUE, Some(Flaw::NoRaise), SMALL, 10);
-}
-
-#[test]
-fn a_raise_for_any_client_gives_a_reader_and_a_writer_one_token() {
-    breaks::<3>(breach::UNIQUE, Some(Flaw::AcksForAnybody), SMALL, 14);
-}
-
-/// It holds there, but by a later grant than the one that its client has received.
-#[test]
-fn a_raise_acked_by_any_node_that_holds_gives_a_reader_and_a_writer_one_token() {
-    breaks::<3>(breach::UNIQUE, Some(Flaw::AcksBelowItsFence), SMALL, 17);
+    breaks::<3>(breach::SAME_AS_A_READER, None, Scope { readers: 2, ..SMALL }, 12);
 }
 
 /// The rule of exclusive locks is safe for readers too, but they stop each other.
 #[test]
 fn a_raise_refused_below_the_fence_stops_a_reader_because_of_another() {
-    let model = |flaw| Fences::<3> { scope: Scope { attempts: 2, readers: 2, ..SMALL }, flaw };
-    let refused = |model| search(&model, LIMIT, State::refuses_for_a_reader).trace;
-    let trace = refused(model(Some(Flaw::RefusesBelowTheFence))).expect("a refused raise");
-    assert_eq!(trace.len(), 12, "the shortest way is not the known one");
-    let scope = Scope { spare_runs: 1, ..SMALL };
-    let safe = Fences::<3> { scope, flaw: Some(Flaw::RefusesBelowTheFence) };
-    assert!(search(&safe, LIMIT, |state| state.broken() & TOKENS != 0).trace.is_none());
-}
-
-/// The searches take states for one that differ in names only. With names they find the same, and no sooner.
-#[test]
-fn leaving_out_names_changes_no_verdict_about_readers() {
-    let with_names = |flaw, promise| fence_tests::with_names(flaw, Scope { proposals: &[2], ..SMALL }, promise);
-    assert_eq!(with_names(None, TOKENS), None);
-    assert_eq!(with_names(Some(Flaw::NoRaise), breach::UNIQUE), Some(10));
+    let model = |scope| Fences::<3> { scope, flaw: Some(Flaw::RefusesBelowTheFence) };
+    search::breaks(&model(Scope { readers: 2, ..SMALL }), 12, State::refuses_for_a_reader);
+    search::holds(&model(Scope { spare_runs: 1, ..SMALL }), 0, |state| state.broken() & TOKENS != 0);
 }
 
 /// `scripts/search` runs these.

@@ -12,7 +12,7 @@ mod client;
 mod node;
 mod words;
 
-use crate::search::{Model, sorting};
+use crate::search::{Model, least};
 use fencelock_core::Quorum;
 use std::hash::{Hash, Hasher};
 
@@ -268,18 +268,6 @@ impl<const N: usize> Fences<N> {
     pub(crate) fn quorum(&self) -> Quorum {
         Quorum::new(if self.has(Flaw::TwoMasters) { 1 } else { N }).expect("a few nodes")
     }
-
-    fn renamed(state: &State<N>, order: &[usize; 3]) -> State<N> {
-        let mut new = *state;
-        for (from, &to) in order.iter().enumerate() {
-            new.attempts[to] = state.attempts[from];
-            for (new, old) in new.nodes.iter_mut().zip(&state.nodes) {
-                new.links[to] = old.links[from];
-            }
-        }
-        new.nodes.sort_unstable();
-        new
-    }
 }
 
 impl<const N: usize> Model for Fences<N> {
@@ -320,10 +308,9 @@ impl<const N: usize> Model for Fences<N> {
         next
     }
 
-    /// Attempts in ascending order, and nodes after them.
     fn reduced(&self, state: State<N>) -> State<N> {
-        let orders = sorting(state.attempts, self.scope.attempts.into());
-        orders.map(|order| Self::renamed(&state, order)).min().expect("some order sorts them")
+        let (attempts, nodes) = least(state.attempts, state.nodes, self.scope.attempts.into(), |node| &mut node.links);
+        State { attempts, nodes, ..state }
     }
 
     fn landmarks(&self, before: &State<N>, action: Action<N>, after: &State<N>) -> u32 {

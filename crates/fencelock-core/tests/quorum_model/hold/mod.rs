@@ -13,7 +13,7 @@ mod client;
 mod node;
 mod words;
 
-use crate::search::{Model, sorting};
+use crate::search::{Model, least};
 use std::hash::{Hash, Hasher};
 
 pub(crate) const ATTEMPTS: usize = 3;
@@ -226,18 +226,6 @@ fn close(state: &mut State, who: u8) {
     state.nodes.iter_mut().for_each(|node| node.links[usize::from(who)].ok = false);
 }
 
-fn renamed(state: &State, order: &[usize; 3]) -> State {
-    let mut new = *state;
-    for (from, &to) in order.iter().enumerate() {
-        new.attempts[to] = state.attempts[from];
-        for (new, old) in new.nodes.iter_mut().zip(&state.nodes) {
-            new.links[to] = old.links[from];
-        }
-    }
-    new.nodes.sort_unstable();
-    new
-}
-
 impl Model for Holds {
     type State = State;
     type Action = Action;
@@ -302,8 +290,8 @@ impl Model for Holds {
     fn reduced(&self, state: State) -> State {
         // Where two attempts share a holder, they are not alike.
         let alike = if self.has(Flaw::SameHolderAgain) { 1 } else { usize::from(self.scope.attempts) };
-        let orders = sorting(state.attempts, alike);
-        orders.map(|order| renamed(&state, order)).min().expect("some order sorts them")
+        let (attempts, nodes) = least(state.attempts, state.nodes, alike, |node| &mut node.links);
+        State { attempts, nodes, ..state }
     }
 
     fn landmarks(&self, before: &State, action: Action, after: &State) -> u32 {
