@@ -92,11 +92,6 @@ fn keys_that_are_tried_at_the_same_time_do_no_harm() {
     }
 }
 
-#[test]
-fn clients_that_keep_later_keys_deadlock() {
-    is_found(Setting { rule: Rule::KeepsLaterKeys, wants: PAIR, tries: true, ..SETTING }, "deadlock", 10);
-}
-
 #[track_caller]
 fn is_found(setting: Setting, what: &str, steps: usize) {
     let Some((broken, way)) = search(&setting).broken else { panic!("not found: {setting:?}") };
@@ -107,19 +102,12 @@ fn is_found(setting: Setting, what: &str, steps: usize) {
 }
 
 #[test]
-fn clients_that_claim_in_orders_of_their_own_deadlock() {
+fn without_a_common_order_clients_deadlock() {
     is_found(Setting { rule: Rule::OwnOrder, at_once: true, ..SETTING }, "deadlock", 6);
-}
-
-#[test]
-fn clients_that_wait_in_all_queues_without_a_common_order_deadlock() {
     is_found(Setting { rule: Rule::WaitsInAllQueues, wants: NESTED, at_once: true, ..SETTING }, "deadlock", 8);
-}
-
-#[test]
-fn a_client_that_retakes_a_lost_key_alone_deadlocks() {
-    let setting = Setting { rule: Rule::RetakesLostKeyAlone, wants: PAIR, losses: 1, at_once: true, ..SETTING };
-    is_found(setting, "deadlock", 6);
+    is_found(Setting { rule: Rule::KeepsLaterKeys, wants: PAIR, tries: true, ..SETTING }, "deadlock", 10);
+    let retakes = Setting { rule: Rule::RetakesLostKeyAlone, wants: PAIR, losses: 1, at_once: true, ..SETTING };
+    is_found(retakes, "deadlock", 6);
 }
 
 #[test]

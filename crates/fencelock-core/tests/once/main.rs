@@ -103,53 +103,25 @@ const TWICE: &str = "twice in one window";
 const AGAIN: &str = "work is run after it was reported as done";
 
 #[test]
-fn work_without_a_read_under_the_lock_runs_twice() {
+fn without_each_rule_work_runs_twice_in_a_window() {
     for (runs, steps) in [(Runs::Succeed, 11), (Runs::Start, 10)] {
         is_found(Setting { rule: Rule::NoReadUnderLock, runs, ..ALONE }, TWICE, steps);
     }
-}
-
-#[test]
-fn a_completion_of_a_client_that_lost_the_lock_runs_twice() {
     is_found(Setting { rule: Rule::ReleaseFirst, ..ALONE }, TWICE, 12);
-}
-
-/// The check of the node and that of the lease are each enough: the damage needs both to be dropped.
-#[test]
-fn a_write_that_arrives_after_the_lease_and_counts_runs_twice() {
+    // The check of the node and that of the lease are each enough: the damage needs both to be dropped.
     is_found(Setting { rule: Rule::LateWriteCounts, ..ALONE }, TWICE, 14);
-}
-
-#[test]
-fn a_start_whose_record_is_unknown_runs_twice() {
     is_found(Setting { rule: Rule::UnknownWriteCounts, runs: Runs::Start, ..ALONE }, TWICE, 12);
-}
-
-#[test]
-fn a_completion_that_decreases_runs_twice() {
+    is_found(Setting { rule: Rule::OneNodeIsEnough, ..QUORUM }, TWICE, 17);
+    // A later run keeps only its own end.
+    is_found(Setting { rule: Rule::NoMerge, ..MIXED }, TWICE, 24);
     // A confirmation that arrives late is the one write that needs no hold.
-    let setting =
-        Setting { rule: Rule::WriteReplaces, attempts: 4, ticks: 1, steps_back: 0, losses: 0, drops: 0, ..ALONE };
+    let setting = Setting { rule: Rule::WriteReplaces, attempts: 4, steps_back: 0, losses: 0, drops: 0, ..ALONE };
     is_found(setting, TWICE, 25);
 }
 
 #[test]
-fn a_completion_on_one_node_of_three_runs_twice() {
-    is_found(Setting { rule: Rule::OneNodeIsEnough, ..QUORUM }, TWICE, 17);
-}
-
-#[test]
-fn work_that_is_reported_as_done_without_confirmation_runs_again() {
-    let setting = Setting { rule: Rule::NoConfirmation, attempts: 3, peeks: true, losses: 0, ..QUORUM };
-    is_found(setting, AGAIN, 21);
-}
-
-#[test]
-fn a_success_that_a_caller_with_longer_windows_does_not_confirm_is_forgotten() {
+fn without_a_confirmation_work_is_run_again_after_it_was_reported_as_done() {
+    is_found(Setting { rule: Rule::NoConfirmation, attempts: 3, peeks: true, losses: 0, ..QUORUM }, AGAIN, 21);
+    // The caller with longer windows does not confirm.
     is_found(Setting { rule: Rule::NoConfirmation, ..MIXED }, AGAIN, 17);
-}
-
-#[test]
-fn a_later_run_that_keeps_only_its_own_end_is_forgotten() {
-    is_found(Setting { rule: Rule::NoMerge, ..MIXED }, TWICE, 24);
 }

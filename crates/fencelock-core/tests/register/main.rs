@@ -44,6 +44,7 @@ fn holds(scope: Scope, landmarks: u8) {
 }
 
 /// The damage is found, with this many steps without the passing of time.
+#[track_caller]
 fn breaks(flaw: Flaw, scope: Scope, violation: &str, steps: usize) {
     let found = search(&Scope { flaw: Some(flaw), ..scope }, LIMIT).broken;
     let (found, way) = found.expect("what is broken on purpose went unnoticed");
@@ -55,57 +56,31 @@ const ORPHAN: &str = "an attempt that was reported as over holds the key";
 const TOKEN: &str = "a later grant has no greater token";
 
 #[test]
-fn equal_writes_hide_a_renewal() {
-    breaks(Flaw::OneNonce, Scope { claims: [1, 2, 0], renewals: [1, 0, 0], end: 5, ..HOLDING }, BOTH, 16);
-}
-
-#[test]
-fn times_that_are_cut_off_need_a_margin() {
+fn without_each_margin_of_time_two_hold() {
+    // Times that are cut off, and front ends that differ.
     breaks(Flaw::NoResolution, HOLDING, BOTH, 10);
-}
-
-#[test]
-fn front_ends_that_differ_need_a_margin() {
     breaks(Flaw::NoSkew, Scope { fronts: &[0, 2], ..HOLDING }, BOTH, 10);
-}
-
-#[test]
-fn a_lease_that_counts_from_its_receipt_is_too_long() {
     breaks(Flaw::LeaseFromReceipt, HOLDING, BOTH, 10);
-}
-
-#[test]
-fn a_refusal_may_be_that_of_a_copy() {
-    breaks(Flaw::RefusalIsAnAnswer, Scope { losses: 1, copies: 1, ..QUIET }, ORPHAN, 5);
-}
-
-#[test]
-fn a_repeated_claim_that_writes_nothing_has_a_short_lease() {
-    breaks(Flaw::RepeatWritesNothing, Scope { impatience: [1, 0, 0], ..HOLDING }, BOTH, 13);
-}
-
-#[test]
-fn a_store_that_ignores_conditions_is_no_register() {
-    breaks(Flaw::Unconditional, Scope { checks: Checks::Exclusion, ..QUIET }, BOTH, 10);
-}
-
-#[test]
-fn a_record_that_is_deleted_is_created_again_by_a_copy() {
-    breaks(Flaw::Deletes, Scope { copies: 1, start: Start::Absent, ..QUIET }, ORPHAN, 9);
-}
-
-#[test]
-fn an_observation_counts_from_the_receipt_of_the_read() {
     breaks(Flaw::ObservedFromSending, Scope { claims: [1, 2, 0], end: 4, ..HOLDING }, BOTH, 13);
 }
 
 #[test]
-fn a_release_replaces_what_a_claim_in_flight_expects() {
-    breaks(Flaw::ForgetsClaims, Scope { impatience: [1, 0, 0], ..QUIET }, ORPHAN, 8);
+fn without_each_rule_of_writes_two_hold() {
+    // Equal writes hide a renewal.
+    breaks(Flaw::OneNonce, Scope { claims: [1, 2, 0], renewals: [1, 0, 0], end: 5, ..HOLDING }, BOTH, 16);
+    // A repeated claim that writes nothing has a short lease.
+    breaks(Flaw::RepeatWritesNothing, Scope { impatience: [1, 0, 0], ..HOLDING }, BOTH, 13);
+    breaks(Flaw::Unconditional, Scope { checks: Checks::Exclusion, ..QUIET }, BOTH, 10);
 }
 
 #[test]
-fn what_was_proved_to_be_over_stays_over() {
+fn without_each_rule_of_copies_an_attempt_leaves_something() {
+    breaks(Flaw::RefusalIsAnAnswer, Scope { losses: 1, copies: 1, ..QUIET }, ORPHAN, 5);
+    // A record that is deleted is created again.
+    breaks(Flaw::Deletes, Scope { copies: 1, start: Start::Absent, ..QUIET }, ORPHAN, 9);
+    // A release replaces what a claim in flight expects.
+    breaks(Flaw::ForgetsClaims, Scope { impatience: [1, 0, 0], ..QUIET }, ORPHAN, 8);
+    // What was proved to be over stays over.
     let scope = Scope { claims: [1, 0, 0], impatience: [1, 0, 0], fronts: &[0, 2], start: Start::Held, ..QUIET };
     breaks(Flaw::ForgetsProofs, scope, ORPHAN, 8);
 }

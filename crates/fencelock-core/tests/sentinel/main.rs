@@ -61,41 +61,25 @@ fn is_found(setting: &Setting, steps: usize) {
 }
 
 #[test]
-fn without_a_quarantine_two_clients_hold_the_lock() {
+fn without_each_rule_two_clients_hold_the_lock() {
     is_found(&Setting { rule: Rule::NoQuarantine, ..SETTING }, 11);
-}
-
-#[test]
-fn a_master_that_less_than_a_majority_names_may_have_been_replaced() {
+    // A master that less than a majority names may have been replaced.
     is_found(&Setting { rule: Rule::AnyVotes, ..SETTING }, 15);
-}
-
-#[test]
-fn a_replaced_master_continues_to_grant() {
+    // A replaced master continues to grant.
     is_found(&Setting { rule: Rule::NoWindow, ..SETTING }, 16);
-}
-
-#[test]
-fn a_failover_between_the_question_and_the_answer_is_not_noticed() {
+    // A failover between the question and the answer is not noticed.
     is_found(&Setting { rule: Rule::FromTheAnswer, ..SETTING }, 19);
-}
-
-#[test]
-fn a_master_that_returns_has_forgotten_what_the_other_one_granted() {
-    is_found(&Setting { rule: Rule::NoReplicationId, failovers: 2, ttl: 1, window: 1 }, 12);
-}
-
-#[test]
-fn a_lease_of_the_old_master_outlasts_a_quarantine_without_the_window() {
+    // A lease of the old master outlasts a quarantine without the window.
     is_found(&Setting { rule: Rule::ShortQuarantine, ..SETTING }, 17);
-}
-
-#[test]
-fn a_new_master_renews_a_lease_that_ends_at_the_old_one() {
+    // A new master renews a lease that ends at the old one.
     is_found(&Setting { rule: Rule::RenewsAll, ttl: 3, ..SETTING }, 19);
 }
 
 #[test]
-fn a_client_with_old_answers_begins_the_next_quarantine_of_a_master_too_early() {
-    is_found(&Setting { rule: Rule::NoEpoch, failovers: 2, ttl: 1, window: 1 }, 25);
+fn without_each_rule_of_a_master_that_returns_two_clients_hold_the_lock() {
+    let twice = Setting { failovers: 2, ttl: 1, window: 1, ..SETTING };
+    // It has forgotten what the other one granted.
+    is_found(&Setting { rule: Rule::NoReplicationId, ..twice }, 12);
+    // A client with old answers begins its next quarantine too early.
+    is_found(&Setting { rule: Rule::NoEpoch, ..twice }, 25);
 }
