@@ -203,6 +203,7 @@ mod tests {
 
     /// A client, its time, and the number of its writes.
     struct Client {
+        key: Key,
         memory: Memory,
         clock: StoreClock,
         now: Moment,
@@ -212,30 +213,21 @@ mod tests {
     impl Client {
         fn new() -> Self {
             let (memory, clock) = (Memory::default(), StoreClock::new(Settings::default()));
-            Self { memory, clock, now: Moment::from_micros(0), nonce: 0 }
+            Self { key: key(), memory, clock, now: Moment::from_micros(0), nonce: 0 }
+        }
+
+        fn context(&mut self, proved: Option<Moment>) -> Context<'_> {
+            self.nonce += 1;
+            let Self { key, memory, clock, now, nonce } = self;
+            Context { key, backend: "here", memory, clock, proved, now: *now, nonce: *nonce }
         }
 
         fn judge<T>(&mut self, request: &mut Request<T>, reading: Option<&Reading>) -> UpdateStep<T> {
-            self.judge_if_proved(Some(self.now), request, reading)
-        }
-
-        fn judge_if_proved<T>(
-            &mut self,
-            proved: Option<Moment>,
-            request: &mut Request<T>,
-            reading: Option<&Reading>,
-        ) -> UpdateStep<T> {
-            self.nonce += 1;
-            let Self { memory, clock, now, nonce } = self;
-            let mut cx = Context { key: &key(), backend: "here", memory, clock, proved, now: *now, nonce: *nonce };
-            request.update.judge(reading, &*request.decide, &mut cx)
+            request.update.judge(reading, &*request.decide, &mut self.context(Some(self.now)))
         }
 
         fn written<T>(&mut self, request: &mut Request<T>, version: &str, date: Option<u64>) -> T {
-            let Self { memory, clock, now, nonce } = self;
-            let mut cx =
-                Context { key: &key(), backend: "here", memory, clock, proved: None, now: *now, nonce: *nonce };
-            request.update.written(Version::new(version), date, &mut cx).unwrap()
+            request.update.written(Version::new(version), date, &mut self.context(None)).unwrap()
         }
     }
 
@@ -275,6 +267,11 @@ mod tests {
 
     fn read(stored: Stored, modified: u64, date: u64) -> Reading {
         Reading { stored, modified: Some(modified * SECOND), date: Some(date * SECOND) }
+    }
+
+    /// By a store that tells no time.
+    fn untold(stored: Stored) -> Reading {
+        Reading { stored, modified: None, date: None }
     }
 
     fn stored(version: &str, record: Record) -> Stored {
@@ -333,9 +330,14 @@ mod tests {
         // The skew and the unit of the times are added.
         let (_, renewed) = write(client.judge(&mut early, Some(&read(stored("1", record.clone()), 100, 132))));
         assert!(renewed.hold.is_some());
-        let (_, freed) = write(client.judge(&mut call, Some(&read(stored("1", record), 100, 133))));
+        let (_, freed) = write(client.judge(&mut call, Some(&read(stored("1", record.clone()), 100, 133))));
         assert!(freed.hold.is_none(), "an earlier renewal in flight must not renew it either");
         assert_eq!(client.written(&mut call, "2", None), Renew::Absent);
+        for (date, is_free) in [(132, false), (133, true)] {
+            let seen = read(stored("1", record.clone()), 100, date);
+            let step = Client::new().judge(&mut claim(2, Intent::Try), Some(&seen));
+            assert_eq!(matches!(step, UpdateStep::Write { .. }), is_free, "for others at {date}");
+        }
     }
 
     #[test]
@@ -385,11 +387,8 @@ mod tests {
             };
         };
         assert_eq!(pauses, [0, 50, 75, 112, 168]);
-        let text = refusal.to_string();
-        assert!(
-            text.contains("nobody has changed it meanwhile: 412 TheStoreSaysNo") && refusal.is_permanent(),
-            "{text}"
-        );
+        let why = "nobody has changed it meanwhile: 412 TheStoreSaysNo";
+        assert!(refusal.is_permanent() && refusal.to_string().contains(why), "{refusal}");
     }
 
     #[test]
@@ -399,7 +398,7 @@ mod tests {
         let at = |proved, claims, now| proof_is_due(proved, claims, now);
         assert!(at(None, false, late) && at(Some(client.now), true, late) && !at(Some(client.now), false, late));
         let mut call = claim(1, Intent::Try);
-        let step = client.judge_if_proved(None, &mut call, Some(&free));
+        let step = call.update.judge(Some(&free), &*call.decide, &mut client.context(None));
         assert!(matches!(step, UpdateStep::Prove) && client.memory.is_idle(), "nothing was sent");
         assert_eq!(write(client.judge(&mut call, Some(&free))).0, None);
     }
@@ -410,18 +409,20 @@ mod tests {
         let what = Foreign::other("a photograph");
         let seen = read(Stored::Foreign(what.clone()), 0, u64::MAX / SECOND);
         let holder = Occupant::Foreign(what);
-        let busy = done(client.judge(&mut claim(1, Intent::Try), Some(&seen)));
-        assert!(matches!(busy, Acquire::Busy(occupied) if occupied.expiry == Expiry::Never));
-        let busy = done(client.judge(&mut claim(1, Intent::Poll), Some(&seen)));
-        assert!(matches!(busy, Acquire::Busy(_)));
+        for intent in [Intent::Try, Intent::Poll] {
+            let busy = done(client.judge(&mut claim(1, intent), Some(&seen)));
+            assert!(matches!(busy, Acquire::Busy(occupied) if occupied.expiry == Expiry::Never));
+        }
         assert_eq!(done(client.judge(&mut renewal(1), Some(&seen))), Renew::TakenBy(holder.clone().into()));
         assert_eq!(done(client.judge(&mut release(1), Some(&seen))), Release::TakenBy(holder.clone().into()));
         let inspected = done(client.judge(&mut Request::new(None, decisions::inspect), Some(&seen)));
         assert_eq!(inspected.unwrap().first().occupant, holder);
         let seen_before = Holding::new(key(), HolderInfo::new(holder, Expiry::Never));
-        let evicted =
-            done(client.judge(&mut Request::new(None, move |view| decisions::evict(&seen_before, view)), Some(&seen)));
+        let mut eviction = Request::new(None, move |view| decisions::evict(&seen_before, view));
+        let evicted = done(client.judge(&mut eviction, Some(&seen)));
         assert!(matches!(evicted, Eviction::Refused(text) if text.contains("a photograph")));
+        let completion = client.judge(&mut Request::new(None, decisions::read_done), Some(&seen));
+        assert!(matches!(completion, UpdateStep::Done(Err(why)) if why.to_string().contains("another program")));
     }
 
     #[test]
@@ -434,21 +435,22 @@ mod tests {
         };
         let ago = |secs| Some(Liveness::of_lease(Duration::from_secs(secs), Ttl::default().get()));
         assert_eq!(look(&mut other, &read(stored("1", record.clone()), 100, 107)), ago(7));
-        let untold = Reading { stored: stored("1", record), modified: None, date: None };
+        let untold = untold(stored("1", record));
         assert_eq!(look(&mut other, &untold), None);
         assert_eq!(look(&mut Client::new(), &untold), None);
     }
 
     #[test]
-    fn without_a_clock_of_the_store_a_hold_is_over_after_it_was_observed_for_its_lease() {
-        let (mut holder, mut other) = (Client::new(), Client::new());
-        let record = take(&mut holder);
-        let seen = Reading { stored: stored("1", record), modified: None, date: None };
-        let look = |client: &mut Client| client.judge(&mut claim(2, Intent::Try), Some(&seen));
-        assert!(matches!(done(look(&mut other)), Acquire::Busy(_)));
-        other.now = other.now + Ttl::default().get() + Duration::from_millis(301);
-        assert!(matches!(done(look(&mut other)), Acquire::Busy(_)), "its clock may be fast");
-        other.now = other.now + Duration::from_millis(1);
-        assert_eq!(write(look(&mut other)).0, Some(Version::new("1")));
+    fn with_and_without_a_clock_of_the_store_a_hold_is_over_after_it_was_observed_for_its_lease() {
+        let stored = stored("1", take(&mut Client::new()));
+        for seen in [untold(stored.clone()), read(stored, 100, 100)] {
+            let mut other = Client::new();
+            let look = |client: &mut Client| client.judge(&mut claim(2, Intent::Try), Some(&seen));
+            assert!(matches!(done(look(&mut other)), Acquire::Busy(_)));
+            other.now = other.now + Ttl::default().get() + Duration::from_millis(301);
+            assert!(matches!(done(look(&mut other)), Acquire::Busy(_)), "its clock may be fast");
+            other.now = other.now + Duration::from_millis(1);
+            assert_eq!(write(look(&mut other)).0, Some(Version::new("1")));
+        }
     }
 }
