@@ -82,11 +82,6 @@ fn a_hold_whose_id_was_given_away_stays_after_those_who_shared_it() {
 }
 
 #[test]
-fn a_hold_that_is_released_by_those_who_shared_it_is_found() {
-    assert!(found(Mutant::ReleasesTheGivenAway, &GIVEN_AWAY, 2).contains("not its own"));
-}
-
-#[test]
 fn a_client_that_is_closed_ends_its_waits_and_leaves_nothing_behind() {
     explore(&CLOSE);
 }
@@ -112,26 +107,15 @@ fn a_hold_that_has_ended_is_not_resumed() {
 }
 
 #[test]
-fn a_client_that_is_closed_and_wakes_no_task_is_found() {
-    assert!(found(Mutant::ClosesQuietly, &CLOSE, 1).contains("is closed, and a task waits"));
-}
-
-#[test]
-fn a_client_that_takes_requests_after_it_was_closed_is_found() {
-    assert!(found(Mutant::TakesWhenClosed, &CLOSE, 1).contains("closed"));
-}
-
-#[test]
-fn a_reset_that_is_not_noticed_is_found() {
-    assert!(found(Mutant::IgnoresReset, &RECONNECT, 5).contains("does not learn"));
-}
-
-#[test]
-fn a_refused_hold_that_is_given_up_is_found() {
-    assert!(found(Mutant::GivesUpHolds, &REFUSED, 2).contains("left at the server"));
-}
-
-#[test]
-fn a_hold_that_is_resumed_after_its_end_is_found() {
-    assert!(found(Mutant::ResumesTheLost, &RESUME_LATE, 3).contains("not its own"));
+fn each_mutant_of_closing_and_of_what_outlives_it_is_found() {
+    for (mutant, scenario, acts, why) in [
+        (Mutant::ReleasesTheGivenAway, &GIVEN_AWAY, 2, "not its own"),
+        (Mutant::ClosesQuietly, &CLOSE, 1, "is closed, and a task waits"),
+        (Mutant::TakesWhenClosed, &CLOSE, 1, "closed"),
+        (Mutant::IgnoresReset, &RECONNECT, 5, "does not learn"),
+        (Mutant::GivesUpHolds, &REFUSED, 2, "left at the server"),
+        (Mutant::ResumesTheLost, &RESUME_LATE, 3, "not its own"),
+    ] {
+        assert!(found(mutant, scenario, acts).contains(why), "{mutant:?}");
+    }
 }

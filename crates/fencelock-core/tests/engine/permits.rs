@@ -161,17 +161,9 @@ fn tasks_that_ask_for_other_permits_claim_for_themselves() {
 }
 
 #[test]
-fn a_task_that_releases_the_permits_that_it_passed_on_is_found() {
+fn each_mutant_of_passing_permits_on_is_found() {
     found(Mutant::ReleasesForAll, &PASSED, 7);
-}
-
-#[test]
-fn a_task_that_overtakes_others_of_its_client_is_found() {
     assert!(found(Mutant::EntersFirst, &PASSED, 6).contains("of its client"));
-}
-
-#[test]
-fn a_claim_that_is_left_at_the_server_is_found() {
     found(Mutant::GivesNothingBack, &PASSED, 2);
 }
 
