@@ -8,6 +8,7 @@ use fencelock::contract::{Holder, WaiterInfo};
 use fencelock::{Expiry, FencingToken, HolderInfo, Key, Liveness, Mode, Occupant, Owner};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
+use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::Color;
 use std::time::Duration;
@@ -44,17 +45,25 @@ fn three() -> Table {
     ])
 }
 
-/// The lines of a screen of this size, without white space at their ends.
-fn screen(table: &mut Table, (width, height): (u16, u16)) -> Vec<String> {
+fn draw(table: &mut Table, (width, height): (u16, u16)) -> Buffer {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| render(frame, table)).unwrap();
-    let buffer = terminal.backend().buffer();
-    let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
-    (0..height).map(line).collect()
+    terminal.backend().buffer().clone()
 }
 
-fn on_80x24(table: &mut Table) -> String {
-    screen(table, (80, 24)).join("\n")
+/// The lines of a screen of this size, without white space at their ends.
+fn screen(table: &mut Table, size: (u16, u16)) -> Vec<String> {
+    let buffer = draw(table, size);
+    let line = |y| (0..size.0).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
+    (0..size.1).map(line).collect()
+}
+
+#[track_caller]
+fn shows(table: &mut Table, parts: &[&str]) {
+    let shown = screen(table, (80, 24)).join("\n");
+    for part in parts {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
 }
 
 fn press(table: &mut Table, keys: &str) -> Option<Wish> {
@@ -102,14 +111,8 @@ fn the_order_changes_and_the_selected_lock_stays_selected() {
 
 #[test]
 fn every_column_orders() {
-    for (by, first) in [
-        (By::Waiting, "report/daily"),
-        (By::Waited, "report/daily"),
-        (By::Held, "report/daily"),
-        (By::Ends, "backup"),
-        (By::Key, "backup"),
-        (By::Holder, "backup"),
-    ] {
+    let (daily, backup) = ([By::Waiting, By::Waited, By::Held], [By::Ends, By::Key, By::Holder]);
+    for (by, first) in daily.map(|by| (by, "report/daily")).into_iter().chain(backup.map(|by| (by, "backup"))) {
         let mut table = Table::new(String::new(), true, Order { by, reversed: false });
         table.on_list(three().locks().cloned().collect(), Instant::now());
         assert_eq!(table.locks().next().unwrap().key.as_str(), first, "{by:?}");
@@ -121,8 +124,7 @@ fn a_filter_finds_keys_and_holders() {
     let mut table = three();
     press(&mut table, "/DAILY");
     assert_eq!(table.locks().count(), 1);
-    assert!(on_80x24(&mut table).contains("1 lock of 3, 2 waiting"));
-    assert!(on_80x24(&mut table).contains("filter: daily_"));
+    shows(&mut table, &["1 lock of 3, 2 waiting", "filter: daily_"]);
     press(&mut table, "\x1b/web-1:3\n");
     assert_eq!(table.locks().map(|held| held.key.as_str()).collect::<Vec<_>>(), ["订单"]);
     assert_eq!(press(&mut table, "q"), Some(Wish::Quit), "the filter is no longer typed");
@@ -134,23 +136,17 @@ fn a_filter_finds_keys_and_holders() {
 fn details_show_the_waiters_and_follow_the_lock() {
     let mut table = three();
     assert_eq!(press(&mut table, "\n"), Some(Wish::Inspect(Key::new("report/daily").unwrap())));
-    let shown = on_80x24(&mut table);
-    for part in [
-        "report/daily: held by web-1:2 (nightly)",
-        "fencing token 17",
-        "end process 2 on web-1, or break the lock (b)",
-        "waiting 1: web-1:7 (nightly), for 3 min",
-    ] {
-        assert!(shown.contains(part), "{part}: {shown}");
-    }
+    shows(&mut table, &["report/daily: held by web-1:2 (nightly)", "fencing token 17"]);
+    shows(&mut table, &["end process 2 on web-1, or break the lock (b)", "waiting 1: web-1:7 (nightly), for 3 min"]);
     let narrow = screen(&mut table, (40, 24));
     assert_eq!(narrow[2..4], ["report/daily: held by web-1:2 (nightly)", "for 1 h 6 min, ends in 20.5 s unless"]);
     assert!(narrow[5..].contains(&"  waiting 1: web-1:7 (nightly), for 3".to_owned()), "{narrow:#?}");
     table.on_inspection(Some(held("backup", 1, 3)), Instant::now());
-    assert!(on_80x24(&mut table).contains("web-1:7"), "a late reply about another lock changes nothing");
+    // A late reply about another lock changes nothing.
+    shows(&mut table, &["web-1:7"]);
     assert_eq!(table.on_tick(), Some(Wish::Inspect(Key::new("report/daily").unwrap())));
     table.on_inspection(None, Instant::now());
-    assert!(on_80x24(&mut table).contains("report/daily: free"));
+    shows(&mut table, &["report/daily: free"]);
     assert_eq!(press(&mut table, "\x1b"), None);
     assert_eq!(table.on_tick(), None, "nothing is inspected behind the list");
 }
@@ -169,10 +165,10 @@ fn many_waiters_are_scrolled() {
     let queue = (0..100).map(|n| waiter(n, 1)).collect();
     let mut table = table(vec![held("k", 1, 1).with_waiters(250).with_queue(Some(queue))]);
     press(&mut table, "\n");
-    assert!(on_80x24(&mut table).contains("waiting 1: ") && !on_80x24(&mut table).contains("and 150 more"));
+    let lines = screen(&mut table, (80, 24));
+    assert!(lines.concat().contains("waiting 1: ") && !lines.concat().contains("and 150 more"), "{lines:#?}");
     press(&mut table, &"v".repeat(200));
-    let shown = on_80x24(&mut table);
-    assert!(shown.contains("and 150 more waiting") && shown.contains("waiting 100: "), "{shown}");
+    shows(&mut table, &["waiting 100: ", "and 150 more waiting"]);
 }
 
 #[test]
@@ -182,8 +178,7 @@ fn nothing_is_broken_without_a_yes() {
         let wish = press(&mut table, keys);
         assert_eq!(matches!(wish, Some(Wish::Break(_))), broken, "{keys:?}");
         assert_eq!(wish.is_some(), broken, "{keys:?}: a no does not quit");
-        let foot = on_80x24(&mut table);
-        assert!(foot.contains(if broken { "breaking report/daily" } else { "nothing was broken" }), "{foot}");
+        shows(&mut table, &[if broken { "breaking report/daily" } else { "nothing was broken" }]);
     }
 }
 
@@ -201,14 +196,14 @@ fn a_question_is_shown_whole_and_a_resize_is_no_answer() {
     assert_eq!(seen.first().holder_id(), Some(holder(2).id), "what was asked about, not what is there now");
     assert_eq!(press(&mut table, "by"), None, "one at a time");
     table.on_notice("report/daily is now held by web-1:9: nothing was done".to_owned());
-    assert!(on_80x24(&mut table).contains("nothing was done"));
+    shows(&mut table, &["nothing was done"]);
 }
 
 #[test]
 fn of_several_holders_none_is_broken_here() {
     let mut table = table(vec![held("k", 1, 1).with_holder(held("k", 2, 1).first().clone())]);
     assert_eq!(press(&mut table, "by"), None);
-    assert!(on_80x24(&mut table).contains("k has 2 holders: fencelock break --holder PREFIX k"));
+    shows(&mut table, &["k has 2 holders: fencelock break --holder PREFIX k"]);
 }
 
 #[test]
@@ -224,14 +219,13 @@ fn control_c_quits_everywhere() {
 #[test]
 fn trouble_is_shown_beside_the_last_list_to_its_end() {
     let mut table = three();
-    table.on_trouble(
-        "the backend of the locks cannot be reached: redis://locks.example:6379: connection refused".to_owned(),
-    );
+    let trouble = "the backend of the locks cannot be reached: redis://locks.example:6379: connection refused";
+    table.on_trouble(trouble.to_owned());
     let lines = screen(&mut table, (80, 24));
     assert!(lines[1].starts_with("3 locks, 2 waiting, longest wait 3 min 10 s 0 s ago; now: the"), "{lines:#?}");
     assert!(lines[2].ends_with("connection refused") && lines[3].starts_with("KEY "), "{lines:#?}");
     table.on_list(Vec::new(), Instant::now());
-    assert!(on_80x24(&mut table).contains("0 locks, 0 waiting; 0 s ago"));
+    shows(&mut table, &["0 locks, 0 waiting; 0 s ago"]);
 }
 
 #[test]
@@ -314,13 +308,10 @@ fn an_overdue_renewal_is_marked_and_explained() {
     let lines = screen(&mut table, (80, 24));
     assert!(lines[3].starts_with("late           1 min 40 s  ! 20.5 s "), "{lines:#?}");
     assert!(lines[4].starts_with("quick          1 min 40 s  20.5 s "), "{lines:#?}");
-    let wide = screen(&mut table, (100, 24));
-    assert!(
-        wide[2].contains("ENDS IN     RENEWED     WAITING") && wide[3].contains("! 20.5 s    14 s        0"),
-        "{wide:#?}"
-    );
+    let wide = screen(&mut table, (100, 24))[2..4].concat();
+    assert!(wide.contains("ENDS IN     RENEWED     WAITING") && wide.contains("! 20.5 s    14 s        0"), "{wide}");
     press(&mut table, "\n");
-    let shown = on_80x24(&mut table).replace('\n', " ");
+    let shown = screen(&mut table, (80, 24)).join(" ");
     assert!(shown.contains("no renewal for 14 s, expected every 10 s, ends in 20.5 s"), "{shown}");
 }
 
@@ -333,28 +324,16 @@ fn grants_are_counted_by_holders_that_were_not_there_before() {
     let mut table = three();
     let more = (0..3000).map(|n| held(&format!("k{n}"), n + 10, 1)).collect();
     table.on_list(more, Instant::now());
-    assert!(on_80x24(&mut table).contains(" grants/s seen; 0 s ago"));
+    shows(&mut table, &[" grants/s seen; 0 s ago"]);
 }
 
 /// Keys and labels that are hard to draw.
 fn odd() -> Table {
+    let (long, wide) = ("k".repeat(512), "订".repeat(170));
     let family = "\u{1f468}\u{200d}\u{1f469}\u{200d}\u{1f467}";
-    let long = "k".repeat(512);
-    let wide = "订".repeat(170);
-    let keys = [
-        "a",
-        &long,
-        &wide,
-        family,
-        "e\u{301}\u{301}\u{301}",
-        "\u{202e}rtl",
-        "\u{5d0}\u{5d1}",
-        "\u{ff76}\u{ff9e}",
-        "\u{1f1e9}\u{1f1ea}",
-        "\u{26a0}\u{fe0f}",
-        "1\u{fe0f}\u{20e3}",
-    ];
-    let mut locks: Vec<_> = keys.iter().map(|key| held(key, 1, 3)).collect();
+    let marks = ["e\u{301}\u{301}\u{301}", "\u{ff76}\u{ff9e}", "\u{26a0}\u{fe0f}", "1\u{fe0f}\u{20e3}"];
+    let keys = ["a", &long, &wide, family, "\u{202e}rtl", "\u{5d0}\u{5d1}", "\u{1f1e9}\u{1f1ea}"];
+    let mut locks: Vec<_> = keys.iter().chain(&marks).map(|key| held(key, 1, 3)).collect();
     let label = format!("{wide}\u{1b}[31mred\r\n\u{9b}");
     let by = Occupant::from_wire(&format!("{} 主机:7 {label}", "ab".repeat(16)));
     locks.push(Holding::new(Key::new("label").unwrap(), HolderInfo::new(by, Expiry::Never)));
@@ -368,28 +347,27 @@ fn no_key_and_no_label_breaks_the_screen_at_any_size() {
             let mut table = odd();
             press(&mut table, keys);
             let lines = screen(&mut table, size);
-            let shown: String = lines.concat();
-            assert!(!shown.chars().any(|c| c.is_control() || c == '\u{202e}'), "{size:?} {keys:?}: {lines:#?}");
+            assert!(
+                !lines.concat().chars().any(|c| c.is_control() || c == '\u{202e}'),
+                "{size:?} {keys:?}: {lines:#?}"
+            );
         }
     }
 }
 
 #[test]
 fn columns_stay_under_their_heads_whatever_the_keys_are() {
-    let mut table = odd();
-    for (width, height) in [(80, 24), (120, 24), (60, 24)] {
-        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        terminal.draw(|frame| render(frame, &mut table)).unwrap();
-        let buffer = terminal.backend().buffer();
+    for width in [60, 80, 120] {
+        let buffer = draw(&mut odd(), (width, 24));
         let from = |x: u16, y| (x..width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
         let column = (0..width).find(|x| from(*x, 2).starts_with("HELD FOR")).unwrap();
         for row in 3..14 {
+            let cell = from(column - 1, row);
             assert!(
-                ["3 s ", "?   "].iter().any(|cell| from(column, row).starts_with(cell)),
+                [" 3 s ", " ?   "].iter().any(|shown| cell.starts_with(shown)),
                 "{width} {row}: {:?}",
                 from(0, row)
             );
-            assert_eq!(from(column - 1, row).chars().next(), Some(' '), "{width} {row}: {:?}", from(0, row));
         }
     }
 }
@@ -400,9 +378,7 @@ fn the_screen_has_no_colours() {
     for keys in ["", "\n", "b", "/a"] {
         let mut table = three();
         press(&mut table, keys);
-        let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
-        terminal.draw(|frame| render(frame, &mut table)).unwrap();
-        let cells = &terminal.backend().buffer().content;
+        let cells = draw(&mut table, (80, 24)).content;
         assert!(cells.iter().all(|cell| (cell.fg, cell.bg) == (Color::Reset, Color::Reset)), "{keys:?}");
     }
 }
@@ -413,6 +389,6 @@ fn without_a_lock_there_is_nothing_to_select_or_break() {
     for keys in ["v", "b", "y", "\n", "/x\n", "s", "r"] {
         assert_eq!(press(&mut table, keys), None, "{keys:?}");
     }
-    assert!(on_80x24(&mut table).contains("0 locks, 0 waiting"));
+    shows(&mut table, &["0 locks, 0 waiting"]);
     assert_eq!(table.to_string(), "redis://locks.example:6379: 0 locks, 0 waiting\n");
 }
