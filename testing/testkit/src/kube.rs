@@ -4,7 +4,6 @@ use std::io::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use std::time::Duration;
 const READY: Duration = Duration::from_secs(180);
 
 /// The users, with a token of the same name; the first one is an administrator.
-const USERS: [&str; 6] = ["admin", "nobody", "reads", "creates", "updates", "floods"];
+const USERS: [&str; 5] = ["admin", "nobody", "reads", "creates", "updates"];
 
 /// etcd and an API server of Kubernetes in a directory of their own.
 #[derive(Debug)]
@@ -22,7 +21,7 @@ pub struct KubeCluster {
     etcd: Child,
     etcd_port: u16,
     port: u16,
-    server: Mutex<Option<Child>>,
+    server: Option<Child>,
 }
 
 #[allow(clippy::unwrap_used)]
@@ -54,7 +53,7 @@ impl KubeCluster {
         let tokens = USERS.map(|user| format!("{user},{user},{user},\"{}\"\n", group(user)));
         std::fs::write(directory.path().join("tokens"), tokens.concat()).unwrap();
         make_certificates(directory.path());
-        let cluster = Self { programs, directory, etcd, etcd_port: client, port, server: Mutex::default() };
+        let mut cluster = Self { programs, directory, etcd, etcd_port: client, port, server: None };
         for user in USERS {
             cluster.write_kubeconfig(user, &format!("token: {user}"), port);
         }
@@ -72,11 +71,8 @@ impl KubeCluster {
         self.directory.path().join(name)
     }
 
-    /// Starts the API server again, and waits until it answers.
-    ///
-    /// # Panics
-    /// If it does not.
-    pub fn start_server(&self) {
+    /// Starts the API server, and waits until it answers.
+    fn start_server(&mut self) {
         let key = self.path("server.key").display().to_string();
         let mut command = Command::new(self.programs.join("kube-apiserver"));
         command
@@ -90,21 +86,13 @@ impl KubeCluster {
             .arg(format!("--client-ca-file={}", self.path("ca.crt").display()))
             .args([format!("--service-account-key-file={key}"), format!("--service-account-signing-key-file={key}")]);
         let log = std::fs::File::create(self.path("log")).unwrap();
-        let server = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
-        *self.server.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
+        self.server = Some(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
         let answers = |path: &str| self.try_api("GET", path, "").is_ok();
         until(READY, "the API server", || {
             sleep(Duration::from_millis(200));
             // The certificate is made by the server.
             self.path("certs/apiserver.crt").exists() && answers("/readyz") && answers("/api/v1/namespaces/default")
         });
-    }
-
-    /// Kills the API server.
-    pub fn stop_server(&self) {
-        if let Some(mut server) = self.server.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            let _is_over = server.kill().and_then(|()| server.wait());
-        }
     }
 
     /// Credentials for the API server, or for a proxy in front of it.
@@ -126,18 +114,6 @@ impl KubeCluster {
         format!("kube-lease:///{namespace}?kubeconfig={}&skew=0ms&poll=50ms", self.path(account).display())
     }
 
-    /// `curl` as the administrator.
-    pub fn curl(&self, method: &str, path: &str) -> Command {
-        let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/yaml" };
-        let mut curl = Command::new("curl");
-        curl.args(["--silent", "--show-error", "--fail-with-body", "--no-buffer", "-X", method])
-            .args(["-H", "Authorization: Bearer admin", "-H", &format!("Content-Type: {kind}")])
-            .arg("--cacert")
-            .arg(self.path("certs/apiserver.crt"))
-            .arg(format!("https://127.0.0.1:{}{path}", self.port));
-        curl
-    }
-
     /// A request of the administrator with this document, which must succeed. Returns the answer without blanks.
     ///
     /// # Panics
@@ -147,9 +123,12 @@ impl KubeCluster {
     }
 
     fn try_api(&self, method: &str, path: &str, document: &str) -> Result<String, String> {
-        let mut curl = self.curl(method, path);
-        let curl =
-            curl.args(["--data-binary", "@-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--show-error", "--fail-with-body", "-X", method, "--data-binary", "@-"])
+            .args(["-H", "Authorization: Bearer admin", "-H", "Content-Type: application/yaml", "--cacert"])
+            .arg(self.path("certs/apiserver.crt"))
+            .arg(format!("https://127.0.0.1:{}{path}", self.port));
+        let curl = curl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut curl = curl.spawn().unwrap();
         curl.stdin.take().unwrap().write_all(document.as_bytes()).unwrap();
         let output = curl.wait_with_output().unwrap();
@@ -201,8 +180,9 @@ impl KubeCluster {
 
 impl Drop for KubeCluster {
     fn drop(&mut self) {
-        self.stop_server();
-        let _is_over = self.etcd.kill().and_then(|()| self.etcd.wait());
+        for server in self.server.iter_mut().chain([&mut self.etcd]) {
+            let _is_over = server.kill().and_then(|()| server.wait());
+        }
     }
 }
 

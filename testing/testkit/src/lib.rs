@@ -13,7 +13,7 @@
 //! | a name whose addresses change | [`Resolver`] |
 //! | a process limit | [`ThreadLimit`] |
 //! | other processes | [`TestProcess`], [`freeze`], [`thaw`] |
-//! | hostile servers | [`ScriptedServer`] |
+//! | hostile servers | [`ScriptedServer`], [`serve_http`] |
 //! | other languages | [`programs`] |
 //! | the answers of a backend | [`Histories`] |
 //! | schedules that repeat | [`SplitMix`] |
@@ -26,6 +26,7 @@ mod freezing;
 mod google_uploads;
 #[allow(clippy::unwrap_used, reason = "it is a test")]
 mod histories;
+mod http;
 mod kube;
 mod objects;
 mod port;
@@ -45,6 +46,7 @@ pub use claim::{claim, release_surely};
 pub use freezing::{freeze, thaw};
 pub use google_uploads::carry_google_uploads;
 pub use histories::{Histories, SetClock};
+pub use http::{HttpRequest, serve_http};
 pub use kube::KubeCluster;
 pub use objects::{ObjectFaults, ObjectServer};
 pub use postgres::{PgBouncer, PostgresServer, postgres_or_skip};

@@ -1,12 +1,11 @@
 use crate::SplitMix;
+use crate::http::{HttpRequest, serve_http};
 use fencelock_core::once::Utc;
 use httpdate::fmt_http_date;
 use percent_encoding::percent_decode_str;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{self, BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{sleep, spawn};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -71,14 +70,6 @@ struct Object {
     modified: u64,
 }
 
-struct Request {
-    method: String,
-    path: String,
-    query: String,
-    headers: Vec<(String, String)>,
-    body: Vec<u8>,
-}
-
 #[derive(Clone)]
 struct Response(u16, Vec<(&'static str, String)>, Vec<u8>);
 
@@ -87,21 +78,11 @@ impl ObjectServer {
     ///
     /// # Panics
     /// If there is no free port.
-    #[allow(clippy::unwrap_used)]
     pub fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
         let (objects, faults, requests) = (BTreeMap::new(), ObjectFaults::default(), Vec::new());
         let state = Arc::new(Mutex::new(State { objects, faults, requests, random: SplitMix::new(7) }));
         let shared = Arc::clone(&state);
-        spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let shared = Arc::clone(&shared);
-                // A client that goes away ends its connection.
-                spawn(move || drop(serve(&stream, &shared)));
-            }
-        });
-        Self { port, state }
+        Self { port: serve_http(move |request| carry(request, &shared).map(Response::bytes)), state }
     }
 
     /// The URL of what is under a prefix of a bucket. `options` begins with `&` if it is not empty.
@@ -150,25 +131,20 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn serve(stream: &TcpStream, state: &Arc<Mutex<State>>) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let (mut reader, mut writer) = (BufReader::new(stream), stream);
-    while let Some(request) = Request::read(&mut reader)? {
-        let Some(Response(status, headers, body)) = carry(request, state) else { return Ok(()) };
+impl Response {
+    fn bytes(self) -> Vec<u8> {
+        let Self(status, headers, body) = self;
         // Writing to a string does not fail.
         let mut text = format!("HTTP/1.1 {status} .\r\nContent-Length: {}\r\n", body.len());
         for (name, value) in headers {
             let _ = write!(text, "{name}: {value}\r\n");
         }
-        writer.write_all(text.as_bytes())?;
-        writer.write_all(b"\r\n")?;
-        writer.write_all(&body)?;
+        [(text + "\r\n").into_bytes(), body].concat()
     }
-    Ok(())
 }
 
 /// Executes a request; `None` if its answer is lost.
-fn carry(request: Request, state: &Arc<Mutex<State>>) -> Option<Response> {
+fn carry(request: HttpRequest, state: &Arc<Mutex<State>>) -> Option<Response> {
     let fate = lock(state).fate();
     if let Fate::Late(pause) = fate {
         sleep(pause);
@@ -186,40 +162,6 @@ fn carry(request: Request, state: &Arc<Mutex<State>>) -> Option<Response> {
             });
             Some(first)
         }
-    }
-}
-
-impl Request {
-    /// `None` at the end of the connection.
-    fn read(reader: &mut impl BufRead) -> io::Result<Option<Self>> {
-        let (mut line, mut headers) = (String::new(), Vec::new());
-        if reader.read_line(&mut line)? == 0 {
-            return Ok(None);
-        }
-        let mut words = line.split(' ').map(str::to_owned);
-        let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        loop {
-            let mut line = String::new();
-            reader.read_line(&mut line)?;
-            let Some((name, value)) = line.trim_end().split_once(':') else { break };
-            headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
-        }
-        let (path, query) = target.split_once('?').unwrap_or((&target, ""));
-        let (path, query) = (decoded(path.trim_matches('/')), query.to_owned());
-        let mut this = Self { method, path, query, headers, body: Vec::new() };
-        let length = this.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
-        this.body.resize(length, 0);
-        reader.read_exact(&mut this.body)?;
-        Ok(Some(this))
-    }
-
-    fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
-    }
-
-    fn parameter(&self, name: &str) -> String {
-        let mut parameters = self.query.split('&').filter_map(|part| part.split_once('='));
-        parameters.find(|(known, _)| *known == name).map(|(_, value)| decoded(value)).unwrap_or_default()
     }
 }
 
@@ -242,25 +184,29 @@ impl State {
         }
     }
 
-    fn answer(&mut self, request: &Request) -> Response {
-        self.requests.push(format!("{} {}", request.method, request.path));
-        let Response(status, mut headers, body) = self.execute(request);
+    fn answer(&mut self, request: &HttpRequest) -> Response {
+        let (method, path, query) = request.target();
+        let path = decoded(path.trim_matches('/'));
+        self.requests.push(format!("{method} {path}"));
+        let Response(status, mut headers, body) = self.execute(request, method, path, query);
         headers.push(("Date", http_date(self.now())));
         headers.extend(self.faults.region.map(|region| ("x-amz-bucket-region", region.to_owned())));
         Response(status, headers, body)
     }
 
-    fn execute(&mut self, request: &Request) -> Response {
-        let path = if self.faults.folds_case { request.path.to_ascii_lowercase() } else { request.path.clone() };
-        if let Some((_, status, code)) = self.faults.refuses.filter(|(method, ..)| *method == request.method) {
+    fn execute(&mut self, request: &HttpRequest, method: &str, mut path: String, query: &str) -> Response {
+        if let Some((_, status, code)) = self.faults.refuses.filter(|(refused, ..)| *refused == method) {
             return error(status, code);
         }
-        if request.path.split('/').next() != Some("locks") {
+        if self.faults.folds_case {
+            path.make_ascii_lowercase();
+        }
+        if path.split('/').next() != Some("locks") {
             return error(404, "NoSuchBucket");
         }
         let found = self.objects.get(&path);
-        match request.method.as_str() {
-            "GET" if request.query.contains("list-type") => self.list(request),
+        match method {
+            "GET" if query.contains("list-type") => self.list(query),
             "GET" => match found {
                 Some(object) => {
                     let mut headers = vec![("Last-Modified", http_date(object.modified))];
@@ -299,8 +245,9 @@ impl State {
         }
     }
 
-    fn list(&self, request: &Request) -> Response {
-        let prefix = format!("locks/{}", request.parameter("prefix"));
+    fn list(&self, query: &str) -> Response {
+        let prefix = query.split('&').find_map(|part| part.strip_prefix("prefix="));
+        let prefix = format!("locks/{}", decoded(prefix.unwrap_or_default()));
         let mut xml = String::from("<ListBucketResult>");
         let all = self.objects.iter().filter_map(|(path, object)| Some((path, path.strip_prefix(&prefix)?, object)));
         // As with a delimiter.

@@ -1,16 +1,16 @@
 //! Against a server of answers: what a cluster gives rarely, or not at all.
 
 use super::*;
+use fencelock_conformance::EventRecorder;
 use fencelock_core::once::Utc;
 use fencelock_core::register::Version;
 use fencelock_core::{
     Acquire, Backend, Claim, Event, Holder, HolderId, Intent, Owner, Release, Renew, Renewal, Sent, Ttl,
 };
+use fencelock_testkit::{HttpRequest, serve_http};
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::mpsc;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
 
 /// Answers requests in order, and watches and dry runs in another order, each element of an array as a line; a write without a body with
 /// what it has written; without an answer, the connection ends, but a dry run succeeds. Keeps the requests, but not the latter.
@@ -23,19 +23,18 @@ struct Server {
 type Answers = VecDeque<(u16, Value)>;
 
 impl Server {
-    async fn start(answers: impl IntoIterator<Item = (u16, Value)>) -> (Self, RegisterLocks) {
-        Self::with_watches(answers, []).await
+    fn start(answers: impl IntoIterator<Item = (u16, Value)>) -> (Self, RegisterLocks) {
+        Self::with_watches(answers, [])
     }
 
-    async fn with_watches(
+    fn with_watches(
         answers: impl IntoIterator<Item = (u16, Value)>,
         watches: impl IntoIterator<Item = (u16, Value)>,
     ) -> (Self, RegisterLocks) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = format!("http://{}", listener.local_addr().unwrap());
-        let answers: (Answers, Answers) = (answers.into_iter().collect(), watches.into_iter().collect());
+        let answers = Mutex::new((answers.into_iter().collect(), watches.into_iter().collect()));
         let (sender, requests) = mpsc::channel();
-        tokio::spawn(serve(listener, Arc::new(Mutex::new(answers)), sender));
+        let port = serve_http(move |request| answer(&request, &mut answers.lock().unwrap(), &sender));
+        let address = format!("http://127.0.0.1:{port}");
         let server = Self { directory: tempfile::tempdir().unwrap(), address, requests };
         server.write("token", "one");
         let locks = server.connect("{tokenFile: token}");
@@ -46,6 +45,13 @@ impl Server {
     fn connect(&self, user: &str) -> RegisterLocks {
         self.write("config", &kubeconfig(&self.address, user));
         connect(&format!("kube-lease:///jobs?kubeconfig={}", self.path("config").display())).unwrap()
+    }
+
+    /// A client whose credentials come from this script.
+    fn connect_by(&self, script: &str, more: &str) -> RegisterLocks {
+        self.write("get", &format!("cd \"$1\" && {script}\n"));
+        let args = format!("[{}, {}]", self.path("get").display(), self.path("").display());
+        self.connect(&format!("{{exec: {{command: sh, args: {args}{more}}}}}"))
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -61,37 +67,32 @@ impl Server {
     }
 }
 
-async fn serve(listener: TcpListener, answers: Arc<Mutex<(Answers, Answers)>>, requests: mpsc::Sender<String>) {
-    loop {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        let (answers, requests) = (Arc::clone(&answers), requests.clone());
-        tokio::spawn(async move {
-            let mut bytes = Vec::new();
-            while let Some(request) = next_request(&mut stream, &mut bytes).await {
-                let written = stored(&request);
-                let answer = if request.contains("?watch=1") {
-                    answers.lock().unwrap().1.pop_front()
-                } else if request.contains("?dryRun=All") {
-                    Some(answers.lock().unwrap().1.pop_front().unwrap_or(accepts(201)))
-                } else {
-                    requests.send(request).unwrap();
-                    answers.lock().unwrap().0.pop_front()
-                };
-                let Some((status @ 1.., body)) = answer else { return };
-                let body = written.filter(|_| body.is_null()).unwrap_or(body);
-                let lines = body.as_array().cloned().unwrap_or_else(|| vec![body]);
-                let body = lines.iter().map(|line| line.to_string() + "\n").collect::<String>();
-                let date = "Thu, 26 Nov 2026 10:00:00 GMT";
-                let head = format!("HTTP/1.1 {status} X\r\nDate: {date}\r\nContent-Length: {}", body.len());
-                stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).await.unwrap();
-            }
-        });
+fn answer(
+    request: &HttpRequest,
+    (answers, watches): &mut (Answers, Answers),
+    requests: &mpsc::Sender<String>,
+) -> Option<Vec<u8>> {
+    let (status, body) = if request.head.contains("?watch=1") {
+        watches.pop_front()?
+    } else if request.head.contains("?dryRun=All") {
+        watches.pop_front().unwrap_or(accepts(201))
+    } else {
+        requests.send(request.head.clone() + &String::from_utf8_lossy(&request.body)).unwrap();
+        answers.pop_front()?
+    };
+    if status == 0 {
+        return None;
     }
+    let body = stored(request).filter(|_| body.is_null()).unwrap_or(body);
+    let lines = body.as_array().cloned().unwrap_or_else(|| vec![body]);
+    let body = lines.iter().map(|line| line.to_string() + "\n").collect::<String>();
+    let head = format!("HTTP/1.1 {status} X\r\nDate: Thu, 26 Nov 2026 10:00:00 GMT\r\nContent-Length: {}", body.len());
+    Some(format!("{head}\r\n\r\n{body}").into_bytes())
 }
 
 /// The Lease that a write stores.
-fn stored(request: &str) -> Option<Value> {
-    let mut object: Value = serde_json::from_str(request.split_once("\r\n\r\n")?.1).ok()?;
+fn stored(request: &HttpRequest) -> Option<Value> {
+    let mut object: Value = serde_json::from_slice(&request.body).ok()?;
     let metadata = &mut object["metadata"];
     let version = metadata["resourceVersion"].as_str().map_or(0, |version| version.parse::<u64>().unwrap());
     (metadata["uid"], metadata["resourceVersion"]) = ("u1".into(), (version + 1).to_string().into());
@@ -101,22 +102,6 @@ fn stored(request: &str) -> Option<Value> {
 /// Stores what is sent.
 fn accepts(code: u16) -> (u16, Value) {
     (code, Value::Null)
-}
-
-async fn next_request(stream: &mut tokio::net::TcpStream, bytes: &mut Vec<u8>) -> Option<String> {
-    loop {
-        let text = String::from_utf8_lossy(bytes).into_owned();
-        if let Some((head, rest)) = text.split_once("\r\n\r\n") {
-            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap_or("0");
-            if rest.len() >= length.parse().unwrap() {
-                bytes.clear();
-                return Some(text);
-            }
-        }
-        if stream.read_buf(bytes).await.ok()? == 0 {
-            return None;
-        }
-    }
 }
 
 fn kubeconfig(server: &str, user: &str) -> String {
@@ -142,6 +127,16 @@ fn claim(id: u8) -> Claim {
 
 fn missing() -> (u16, Value) {
     (404, json!({"message": "leases \"orders\" not found", "details": {"name": "orders", "kind": "leases"}}))
+}
+
+/// The namespace does not exist.
+fn nowhere() -> (u16, Value) {
+    (404, json!({"message": "namespaces \"jobs\" not found", "details": {"name": "jobs", "kind": "namespaces"}}))
+}
+
+/// The namespace is deleted.
+fn ending() -> (u16, Value) {
+    (403, json!({"message": "it is being terminated", "details": {"causes": [{"reason": "NamespaceTerminating"}]}}))
 }
 
 fn status(code: u16, message: &str) -> (u16, Value) {
@@ -173,6 +168,11 @@ fn lease(object: Value) -> LeaseObject {
 
 fn record(object: &Value) -> Record {
     Record::from_bytes(&lease(object.clone()).content(&key()), &key()).unwrap()
+}
+
+/// A Lease that is held by the holder 1.
+fn ours() -> Value {
+    lease(foreign("")).with(&key(), &held(), 0)
 }
 
 fn held() -> Record {
@@ -246,7 +246,7 @@ fn a_holder_of_client_go_is_a_hold_with_an_id_for_each_of_its_terms() {
 
 #[test]
 fn what_another_program_writes_over_a_hold_counts_and_its_tokens_are_kept() {
-    let mut object = lease(foreign("")).with(&key(), &held(), 0);
+    let mut object = ours();
     for identity in ["pod-1_x", ""] {
         object["spec"]["holderIdentity"] = json!(identity);
         let seen = record(&object);
@@ -262,7 +262,7 @@ fn what_another_program_writes_over_a_hold_counts_and_its_tokens_are_kept() {
 
 #[test]
 fn a_record_of_a_later_version_is_not_overwritten() {
-    let mut object = lease(foreign("")).with(&key(), &held(), 0);
+    let mut object = ours();
     object["metadata"]["annotations"]["fencelock.dev/record"] = json!("fencelock 2\nkey orders\n");
     object["spec"]["holderIdentity"] = json!("");
     let bytes = lease(object).content(&key());
@@ -323,13 +323,8 @@ fn micros_of(time: &str) -> Option<u64> {
 
 #[tokio::test]
 async fn a_namespace_that_does_not_exist_is_told_before_its_locks_seem_free() {
-    let nowhere =
-        json!({"message": "namespaces \"jobs\" not found", "details": {"name": "jobs", "kind": "namespaces"}});
-    let ending =
-        json!({"message": "it is being terminated", "details": {"causes": [{"reason": "NamespaceTerminating"}]}});
-    let (nowhere, ending) = ((404, nowhere), (403, ending));
-    let dry_runs = [nowhere, ending, status(403, "cannot create"), status(400, "no dry run"), status(429, "")];
-    let (server, locks) = Server::with_watches([missing(), missing(), missing(), missing()], dry_runs).await;
+    let dry_runs = [nowhere(), ending(), status(403, "cannot create"), status(400, "no dry run"), status(429, "")];
+    let (server, locks) = Server::with_watches([missing(), missing(), missing(), missing()], dry_runs);
     for why in ["create the namespace first", "being terminated"] {
         let refused = locks.inspect(&key()).await.unwrap_err();
         assert!(refused.is_permanent() && refused.to_string().contains(why), "{refused}");
@@ -345,7 +340,7 @@ async fn a_namespace_that_does_not_exist_is_told_before_its_locks_seem_free() {
 
 #[tokio::test]
 async fn a_claim_reads_and_creates_and_its_release_replaces_what_was_created() {
-    let (server, locks) = Server::start([missing(), accepts(201), accepts(200)]).await;
+    let (server, locks) = Server::start([missing(), accepts(201), accepts(200)]);
     assert!(matches!(locks.acquire(&claim(1)).await.answer, Ok(Acquire::Granted { .. })));
     assert_eq!(locks.release(&key(), &holder(1).id).await, Ok(Release::Released));
     let path = "/apis/coordination.k8s.io/v1/namespaces/jobs/leases";
@@ -362,7 +357,7 @@ async fn a_claim_reads_and_creates_and_its_release_replaces_what_was_created() {
 
 /// The error of a claim with these answers.
 async fn refusal(answers: Vec<(u16, Value)>) -> (Fault, String) {
-    let (_server, locks) = Server::start(answers).await;
+    let (_server, locks) = Server::start(answers);
     let unknown = locks.acquire(&claim(1)).await.answer.unwrap_err();
     (unknown.nodes()[0].fault, unknown.to_string())
 }
@@ -370,10 +365,6 @@ async fn refusal(answers: Vec<(u16, Value)>) -> (Fault, String) {
 #[tokio::test]
 async fn each_error_of_the_server_is_told_as_what_it_is() {
     let cannot = |verb: &str| status(403, &format!("User \"u\" cannot {verb} resource \"leases\""));
-    let no_namespace = (404, json!({"message": "namespaces \"jobs\" not found", "details": {"kind": "namespaces"}}));
-    let ending = json!({
-        "message": "namespace jobs is being terminated", "details": {"causes": [{"reason": "NamespaceTerminating"}]},
-    });
     let mut strategy = foreign("pod-1");
     strategy["spec"]["strategy"] = json!("OldestEmulationVersion");
     for (answers, fault, why) in [
@@ -381,8 +372,8 @@ async fn each_error_of_the_server_is_told_as_what_it_is() {
         (vec![missing(), cannot("create")], Fault::Denied, "cannot create"),
         (vec![(200, foreign("")), cannot("update")], Fault::Denied, "cannot update"),
         (vec![status(401, "Unauthorized"), status(401, "Unauthorized")], Fault::Denied, "has expired"),
-        (vec![missing(), no_namespace], Fault::Unsupported, "create the namespace"),
-        (vec![missing(), (403, ending)], Fault::Unsupported, "being terminated"),
+        (vec![missing(), nowhere()], Fault::Unsupported, "create the namespace"),
+        (vec![missing(), ending()], Fault::Unsupported, "being terminated"),
         (vec![status(404, "the server could not find the requested resource")], Fault::Unsupported, "no API server"),
         (vec![status(302, "")], Fault::Unsupported, "redirects"),
         (vec![status(429, "too many requests")], Fault::Busy, "too many"),
@@ -402,8 +393,7 @@ async fn each_error_of_the_server_is_told_as_what_it_is() {
 
 #[tokio::test]
 async fn a_token_that_has_expired_is_read_again_and_one_that_was_good_may_come_back() {
-    let (server, locks) =
-        Server::start([status(401, ""), (200, foreign("pod")), status(401, ""), status(401, "")]).await;
+    let (server, locks) = Server::start([status(401, ""), (200, foreign("pod")), status(401, ""), status(401, "")]);
     assert!(matches!(locks.inspect(&key()).await, Ok(Some(_))));
     let (first, second) = (server.request(), server.request());
     assert!(first.contains("Bearer one") && second.contains("Bearer one"));
@@ -420,44 +410,42 @@ fn restart() -> (u16, Value) {
 
 #[tokio::test]
 async fn a_claim_of_which_only_a_read_was_sent_needs_no_release() {
-    let (_server, locks) = Server::start([restart(), missing(), restart()]).await;
+    let (_server, locks) = Server::start([restart(), missing(), restart()]);
     assert_eq!(locks.acquire(&claim(1)).await.sent, Sent::Never);
     assert_ne!(locks.acquire(&claim(1)).await.sent, Sent::Never);
 }
 
-fn renewal() -> [Renewal; 1] {
-    [Renewal::new(key(), holder(1).id, Ttl::default())]
+async fn renew(locks: &RegisterLocks) -> Result<Renew, Unknown> {
+    locks.renew(&[Renewal::new(key(), holder(1).id, Ttl::default())]).await.remove(0)
 }
 
 #[tokio::test]
 async fn a_hold_outlives_a_restart_of_the_server() {
-    let created = lease(foreign("")).with(&key(), &held(), 0);
-    let answers = [missing(), accepts(201), restart(), (200, created), accepts(200)];
-    let (_server, locks) = Server::start(answers).await;
+    let answers = [missing(), accepts(201), restart(), (200, ours()), accepts(200)];
+    let (_server, locks) = Server::start(answers);
     locks.acquire(&claim(1)).await.answer.unwrap();
-    let cut = locks.renew(&renewal()).await.remove(0).unwrap_err();
+    let cut = renew(&locks).await.unwrap_err();
     assert_eq!(cut.nodes()[0].fault, Fault::Unreachable);
     // What was cut may have been executed, so it is read.
-    assert_eq!(locks.renew(&renewal()).await.remove(0), Ok(Renew::Renewed { waiters: 0 }));
+    assert_eq!(renew(&locks).await, Ok(Renew::Renewed { waiters: 0 }));
 }
 
 #[tokio::test]
 async fn a_hold_that_another_program_has_taken_or_deleted_is_lost() {
-    let created = lease(foreign("")).with(&key(), &held(), 0);
-    let mut taken = created;
+    let mut taken = ours();
     taken["spec"]["holderIdentity"] = json!("pod-2_y");
-    let (_server, locks) = Server::start([missing(), accepts(201), status(409, "modified"), (200, taken)]).await;
+    let (_server, locks) = Server::start([missing(), accepts(201), status(409, "modified"), (200, taken)]);
     locks.acquire(&claim(1)).await.answer.unwrap();
-    let lost = locks.renew(&renewal()).await.remove(0).unwrap();
+    let lost = renew(&locks).await.unwrap();
     assert!(matches!(&lost, Renew::TakenBy(by) if by.to_string().contains("pod-2_y")), "{lost:?}");
-    let (_server, locks) = Server::start([missing(), accepts(201), missing(), missing()]).await;
+    let (_server, locks) = Server::start([missing(), accepts(201), missing(), missing()]);
     locks.acquire(&claim(1)).await.answer.unwrap();
-    assert_eq!(locks.renew(&renewal()).await.remove(0), Ok(Renew::Absent));
+    assert_eq!(renew(&locks).await, Ok(Renew::Absent));
 }
 
 #[tokio::test]
 async fn a_lease_that_is_not_remembered_is_read_before_it_is_replaced() {
-    let (server, locks) = Server::start([(200, foreign("")), accepts(200)]).await;
+    let (server, locks) = Server::start([(200, foreign("")), accepts(200)]);
     let leases = Leases::new(
         &Location::parse("kube-lease:///jobs").unwrap(),
         Source::Files { files: vec![server.path("config")], context: "here".to_owned() },
@@ -472,42 +460,28 @@ async fn a_lease_that_is_not_remembered_is_read_before_it_is_replaced() {
 
 #[tokio::test]
 async fn a_listing_has_the_held_keys_of_all_its_pages() {
-    let ours = lease(foreign("")).with(&key(), &held(), 0);
     let free = lease(foreign("")).with(&key(), &Record::free(1), 0);
     let pages = [
         (200, json!({"items": [free, foreign("pod-1")], "metadata": {"continue": "abc"}})),
-        (200, json!({"items": [ours.clone()], "metadata": {}})),
-        (200, ours),
+        (200, json!({"items": [ours()], "metadata": {}})),
+        (200, ours()),
         status(403, "cannot list"),
     ];
-    let (server, locks) = Server::start(pages).await;
-    let backend: &dyn Backend = &locks;
-    let found = backend.list().await.unwrap();
+    let (server, locks) = Server::start(pages);
+    let found = locks.list().await.unwrap();
     assert_eq!(found.iter().map(|holding| holding.key.clone()).collect::<Vec<_>>(), [key()]);
     assert!(server.request().contains("labelSelector=fencelock.dev%2Flock%3D1 HTTP"));
     assert!(server.request().contains("&continue=abc HTTP"));
-    let denied = backend.list().await.unwrap_err();
+    let denied = locks.list().await.unwrap_err();
     assert!(denied.is_permanent() && denied.to_string().contains("cannot list"), "{denied}");
 }
 
 #[tokio::test]
 async fn a_listing_that_does_not_end_is_refused() {
     let page = (200, json!({"items": [], "metadata": {"continue": "abc"}}));
-    let (_server, locks) = Server::start(vec![page; PAGES + 1]).await;
-    let refused = (&locks as &dyn Backend).list().await.unwrap_err();
+    let (_server, locks) = Server::start(vec![page; PAGES + 1]);
+    let refused = locks.list().await.unwrap_err();
     assert!(refused.to_string().contains("more than"), "{refused}");
-}
-
-/// Keeps the events of a backend.
-#[derive(Debug, Default)]
-struct Heard(Mutex<usize>, tokio::sync::Notify);
-
-impl Listener for Heard {
-    fn event(&self, event: &Event) {
-        assert_eq!(*event, Event::Changed { key: key() });
-        *self.0.lock().unwrap() += 1;
-        self.1.notify_one();
-    }
 }
 
 #[tokio::test]
@@ -515,22 +489,20 @@ async fn a_watch_tells_of_another_holder_and_not_of_a_renewal() {
     let event = |kind: &str, holder: &str| json!({"type": kind, "object": foreign(holder)});
     let events =
         [event("ADDED", "pod-1"), event("MODIFIED", "pod-1"), event("BOOKMARK", "pod-2"), event("DELETED", "pod-1")];
-    let (_server, locks) = Server::with_watches([(200, foreign("pod-1"))], [(200, json!(events))]).await;
-    let heard = Arc::new(Heard::default());
-    locks.listen(Arc::clone(&heard) as Arc<dyn Listener>);
+    let (_server, locks) = Server::with_watches([(200, foreign("pod-1"))], [(200, json!(events))]);
+    let heard = EventRecorder::listening_to(&locks);
     let waiting = claim(1).with_intent(Intent::Enqueue);
     assert!(matches!(locks.acquire(&waiting).await.answer, Ok(Acquire::Busy(_))));
-    heard.1.notified().await;
-    assert_eq!(*heard.0.lock().unwrap(), 1);
+    heard.wait_for(Duration::from_secs(60), |_| Some(())).await.unwrap();
+    assert_eq!(heard.recorded(), [Event::Changed { key: key() }]);
 }
 
 #[tokio::test]
 async fn who_may_not_watch_polls() {
-    let (_server, locks) = Server::with_watches([], [status(403, "cannot watch")]).await;
-    let backend: &dyn Backend = &locks;
-    assert_eq!(backend.watch(&key()).await, Ok(()));
+    let (_server, locks) = Server::with_watches([], [status(403, "cannot watch")]);
+    assert_eq!(locks.watch(&key()).await, Ok(()));
     let refused = async {
-        while backend.watch(&key()).await.is_ok() {
+        while locks.watch(&key()).await.is_ok() {
             tokio::task::yield_now().await;
         }
     };
@@ -539,20 +511,12 @@ async fn who_may_not_watch_polls() {
 
 #[tokio::test]
 async fn a_program_for_credentials_is_asked_again_when_they_are_refused() {
-    let (server, _) = Server::start([status(401, ""), missing(), missing()]).await;
-    server.write(
-        "get",
-        "cd \"$1\" && echo >>runs\n\
-         echo \"$EXTRA $KUBERNETES_EXEC_INFO\" >asked\n\
-         printf '{\"status\": {\"token\": \"number-%s\"}}' $(wc -l <runs)\n",
-    );
-    let (script, directory) = (server.path("get"), server.path(""));
-    let locks = server.connect(&format!(
-        "{{exec: {{apiVersion: client.authentication.k8s.io/v1, command: sh, args: [{}, {}], \
-         env: [{{name: EXTRA, value: more}}], provideClusterInfo: true}}}}",
-        script.display(),
-        directory.display()
-    ));
+    let (server, _) = Server::start([status(401, ""), missing(), missing()]);
+    let script = "echo >>runs; echo \"$EXTRA $KUBERNETES_EXEC_INFO\" >asked
+        printf '{\"status\": {\"token\": \"number-%s\"}}' $(wc -l <runs)";
+    let more =
+        ", apiVersion: client.authentication.k8s.io/v1, env: [{name: EXTRA, value: more}], provideClusterInfo: true";
+    let locks = server.connect_by(script, more);
     for _ in 0..2 {
         assert_eq!(locks.inspect(&key()).await, Ok(None));
     }
@@ -567,7 +531,7 @@ async fn a_program_for_credentials_is_asked_again_when_they_are_refused() {
 
 #[tokio::test]
 async fn a_program_for_credentials_that_fails_is_named_with_its_last_words_and_how_to_install_it() {
-    let (server, _) = Server::start([]).await;
+    let (server, _) = Server::start([]);
     for (command, why) in [("nowhere-to-be-found", "nowhere-to-be-found"), ("sh", "please log in")] {
         let locks = server.connect(&format!(
             "{{exec: {{command: {command}, args: [-c, 'echo please log in >&2; exit 1'], installHint: get it}}}}"
@@ -586,7 +550,7 @@ async fn let_a_minute_pass() {
 
 #[tokio::test]
 async fn credentials_that_cannot_be_read_again_are_good_until_they_are_refused() {
-    let (server, locks) = Server::start([missing(), missing(), missing(), status(401, "")]).await;
+    let (server, locks) = Server::start([missing(), missing(), missing(), status(401, "")]);
     locks.inspect(&key()).await.unwrap();
     std::fs::remove_file(server.path("token")).unwrap();
     for _ in 0..2 {
@@ -602,11 +566,9 @@ async fn credentials_that_cannot_be_read_again_are_good_until_they_are_refused()
 
 #[tokio::test]
 async fn a_program_for_credentials_goes_on_for_others_if_its_request_is_dropped() {
-    let (server, _) = Server::start([missing()]).await;
-    server.write("get", "cd \"$1\" && echo >>runs && until [ -e go ]; do sleep 0.02; done; echo '{\"status\": {}}'");
-    let (script, directory) = (server.path("get"), server.path(""));
-    let locks =
-        server.connect(&format!("{{exec: {{command: sh, args: [{}, {}]}}}}", script.display(), directory.display()));
+    let (server, _) = Server::start([missing()]);
+    let script = "echo >>runs && until [ -e go ]; do sleep 0.02; done; echo '{\"status\": {}}'";
+    let locks = server.connect_by(script, "");
     let runs = || std::fs::read_to_string(server.path("runs")).map_or(0, |runs| runs.len());
     let begun = async {
         while runs() == 0 {
@@ -625,7 +587,7 @@ async fn a_program_for_credentials_goes_on_for_others_if_its_request_is_dropped(
 
 #[tokio::test]
 async fn an_authority_without_a_certificate_is_not_taken_for_one_that_has_not_signed() {
-    let (server, _) = Server::start([]).await;
+    let (server, _) = Server::start([]);
     server.write("ca", "-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----\n");
     server.write("config", &kubeconfig("https://127.0.0.1:1\n    certificate-authority: ca", "{}"));
     let locks = connect(&format!("kube-lease:///jobs?kubeconfig={}", server.path("config").display())).unwrap();
@@ -635,7 +597,7 @@ async fn an_authority_without_a_certificate_is_not_taken_for_one_that_has_not_si
 
 #[tokio::test]
 async fn another_server_under_the_same_name_is_refused() {
-    let (server, locks) = Server::start([missing()]).await;
+    let (server, locks) = Server::start([missing()]);
     server.write("config", &kubeconfig("https://elsewhere", "{}"));
     let refused = locks.inspect(&key()).await.unwrap_err();
     assert!(refused.is_permanent() && refused.to_string().contains("elsewhere"), "{refused}");
@@ -651,11 +613,7 @@ fn an_address_or_a_token_that_no_request_can_have_is_refused_at_once() {
         ("https://h", "t", "1.2.3.999:6443", "no address"),
         ("https://h", r#""s3cret\n""#, "", "one line of ASCII"),
     ] {
-        let config = format!(
-            "current-context: a\ncontexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n\
-             clusters: [{{name: a, cluster: {{server: '{server}'}}}}]\nusers: [{{name: a, user: {{token: {token}}}}}]\n"
-        );
-        std::fs::write(file.path(), config).unwrap();
+        std::fs::write(file.path(), kubeconfig(server, &format!("{{token: {token}}}"))).unwrap();
         let refused = connect(&format!("kube-lease://{url}/jobs?kubeconfig={at}")).unwrap_err().to_string();
         assert!(refused.contains(why) && !refused.contains("s3cret"), "{refused}");
     }

@@ -1,13 +1,14 @@
 //! What holds on an API server beside the contract of every backend.
 
+use fencelock_conformance::EventRecorder;
 use fencelock_core::{
-    Acquire, Backend, Claim, Event, Expiry, Fault, FencingToken, Holder, HolderId, Holding, Intent, Key, Level,
-    Listener, Owner, Release, Renew, Renewal, Ttl, Unknown,
+    Acquire, Backend, Claim, Event, Expiry, Fault, FencingToken, Holder, HolderId, Holding, Intent, Key, Level, Owner,
+    Release, Renew, Renewal, Ttl, Unknown,
 };
 use fencelock_register::RegisterLocks;
 use fencelock_register::kube::connect;
 use fencelock_testkit::{KubeCluster, Proxy, TestProcess};
-use futures_util::future::{LocalBoxFuture, join_all};
+use futures_util::future::LocalBoxFuture;
 use libtest_mimic::{Failed, Trial};
 use std::process::Command;
 use std::sync::Arc;
@@ -39,8 +40,6 @@ pub(crate) fn trials(cluster: &Arc<KubeCluster>) -> Vec<Trial> {
         the_manifests_of_the_package_are_accepted,
         credentials_are_checked,
         a_namespace_that_is_deleted_ends_its_locks,
-        a_server_without_room_is_busy,
-        a_lease_that_tells_no_time_is_over_after_it_was_observed_for_its_ttl,
     ];
     let trial = |(name, check): (&str, Check)| {
         let cluster = Arc::clone(cluster);
@@ -85,8 +84,13 @@ async fn refusal(locks: &RegisterLocks, name: &str) -> Unknown {
     acquire(locks, &key(name), 1, Intent::Try).await.unwrap_err()
 }
 
-fn is_told(unknown: &Unknown, fault: Fault, words: &str) -> bool {
+fn is_for(unknown: &Unknown, fault: Fault, words: &str) -> bool {
     unknown.nodes()[0].fault == fault && unknown.to_string().contains(words)
+}
+
+#[track_caller]
+fn assert_denied(unknown: &Unknown, words: &str) {
+    assert!(is_for(unknown, Fault::Denied, words), "{unknown}");
 }
 
 async fn acquire_by_polling(locks: &RegisterLocks, key: &Key, id: u8) -> FencingToken {
@@ -127,15 +131,10 @@ async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     timeout(SOON, asks).await.unwrap_or_else(|_| panic!("not in time: {what}"));
 }
 
-/// Signals each change of a key.
-#[derive(Debug, Default)]
-struct Hints(tokio::sync::Notify);
-
-impl Listener for Hints {
-    fn event(&self, event: &Event) {
-        assert!(matches!(event, Event::Changed { .. }));
-        self.0.notify_one();
-    }
+/// Waits until a listener hears of a change.
+async fn is_told(who: &str, events: &EventRecorder) {
+    let change = |event: &Event| matches!(event, Event::Changed { .. }).then_some(());
+    assert!(events.wait_for(SOON, change).await.is_some(), "{who} is not told");
 }
 
 /// A candidate of client-go in the namespace `default`.
@@ -144,6 +143,12 @@ struct Candidate(TestProcess);
 impl Candidate {
     fn start(cluster: &KubeCluster, account: &str, key: &Key, identity: &str, lease: Duration) -> Self {
         Self(TestProcess::spawn(cluster.candidate(account, key.as_str(), identity, lease)).unwrap())
+    }
+
+    async fn leading(cluster: &KubeCluster, account: &str, key: &Key, lease: Duration) -> Self {
+        let mut candidate = Self::start(cluster, account, key, "pod-1_x", lease);
+        candidate.says("leads").await;
+        candidate
     }
 
     /// Waits until it says this.
@@ -191,8 +196,7 @@ async fn a_candidate_of_client_go_waits_for_a_lock_and_takes_it_when_it_is_free_
 
 async fn a_lock_waits_for_a_leader_of_client_go_and_is_granted_when_it_crashes(cluster: &KubeCluster) {
     let (locks, key) = (admin(cluster), key("theirs-first"));
-    let mut candidate = Candidate::start(cluster, "admin", &key, "pod-1_x", LEASE);
-    candidate.says("leads").await;
+    let candidate = Candidate::leading(cluster, "admin", &key, LEASE).await;
     let started = Instant::now();
     while started.elapsed() < LEASE * 2 {
         let Ok(Acquire::Busy(occupied)) = acquire(&locks, &key, 1, Intent::Enqueue).await else { panic!("not busy") };
@@ -213,19 +217,16 @@ async fn a_candidate_of_client_go_that_ends_frees_what_it_finds_and_whoever_hold
     let (proxy, locks, key) = (Proxy::to(cluster.port()).unwrap(), admin(cluster), key("freed"));
     cluster.write_kubeconfig("delayed", "token: admin", proxy.port());
     // It would end by itself when two thirds of its lease are over.
-    let mut candidate = Candidate::start(cluster, "delayed", &key, "pod-1_x", SOON * 10);
-    candidate.says("leads").await;
+    let mut candidate = Candidate::leading(cluster, "delayed", &key, SOON * 10).await;
     proxy.hold();
-    let backend: &dyn Backend = &locks;
-    backend.evict(&holding(&locks, &key).await.unwrap()).await.unwrap();
+    locks.evict(&holding(&locks, &key).await.unwrap()).await.unwrap();
     let token = granted(acquire(&locks, &key, 1, Intent::Try).await);
     assert_eq!(renew(&locks, &key, 1).await, RENEWED);
-    let told = Arc::new(Hints::default());
-    locks.listen(Arc::clone(&told) as _);
+    let told = EventRecorder::listening_to(&locks);
     candidate.signal("TERM");
     candidate.says("ends").await;
     proxy.forward();
-    timeout(SOON, told.0.notified()).await.expect("whoever holds it is told");
+    is_told("whoever holds", &told).await;
     assert_eq!(renew(&locks, &key, 1).await, Ok(Renew::Absent));
     assert!(granted(acquire(&locks, &key, 2, Intent::Try).await) > token);
 }
@@ -233,8 +234,7 @@ async fn a_candidate_of_client_go_that_ends_frees_what_it_finds_and_whoever_hold
 async fn a_leader_of_client_go_that_is_cut_off_stops_before_the_lock_is_granted(cluster: &KubeCluster) {
     let (proxy, locks, key) = (Proxy::to(cluster.port()).unwrap(), admin(cluster), key("cut-theirs"));
     cluster.write_kubeconfig("behind", "token: admin", proxy.port());
-    let mut candidate = Candidate::start(cluster, "behind", &key, "pod-1_x", LEASE);
-    candidate.says("leads").await;
+    let mut candidate = Candidate::leading(cluster, "behind", &key, LEASE).await;
     proxy.cut();
     let stopped = async {
         candidate.says("stopped").await;
@@ -257,11 +257,10 @@ async fn whoever_is_cut_off_loses_its_lock_to_client_go_and_hears_of_it(cluster:
     let mut candidate = Candidate::start(cluster, "admin", &key, "pod-1_x", LEASE);
     candidate.says("sees").await;
     proxy.black_hole();
-    let told = Arc::new(Hints::default());
-    locks.listen(Arc::clone(&told) as _);
+    let told = EventRecorder::listening_to(&locks);
     candidate.says("leads").await;
     proxy.forward();
-    timeout(SOON, told.0.notified()).await.expect("whoever held it is told");
+    is_told("whoever held", &told).await;
     until("the loss", async || matches!(renew(&locks, &key, 1).await, Ok(Renew::TakenBy(_)))).await;
     // It frees nothing of others.
     assert!(matches!(release(&locks, &key, 1).await, Ok(Release::TakenBy(_))));
@@ -269,21 +268,18 @@ async fn whoever_is_cut_off_loses_its_lock_to_client_go_and_hears_of_it(cluster:
 
 async fn whoever_waits_is_woken_by_a_release_and_whoever_holds_by_a_loss(cluster: &KubeCluster) {
     let (one, other, key) = (admin(cluster), admin(cluster), key("hints"));
-    let told = Arc::new(Hints::default());
-    one.listen(Arc::clone(&told) as _);
+    let told = EventRecorder::listening_to(&one);
     granted(acquire(&one, &key, 1, Intent::Try).await);
     assert_eq!(renew(&one, &key, 1).await, RENEWED);
-    let backend: &dyn Backend = &other;
     // The watch may not have begun: then it begins with the loss.
-    backend.evict(&holding(&other, &key).await.unwrap()).await.unwrap();
-    timeout(SOON, told.0.notified()).await.expect("whoever holds is woken");
+    other.evict(&holding(&other, &key).await.unwrap()).await.unwrap();
+    is_told("whoever holds", &told).await;
     assert_eq!(renew(&one, &key, 1).await, Ok(Renew::Absent));
     granted(acquire(&other, &key, 2, Intent::Try).await);
     assert!(matches!(acquire(&one, &key, 3, Intent::Enqueue).await, Ok(Acquire::Busy(_))));
-    let told = Arc::new(Hints::default());
-    one.listen(Arc::clone(&told) as _);
+    let told = EventRecorder::listening_to(&one);
     assert_eq!(release(&other, &key, 2).await, Ok(Release::Released));
-    timeout(SOON, told.0.notified()).await.expect("whoever waits is woken");
+    is_told("whoever waits", &told).await;
 }
 
 async fn a_role_without_a_verb_is_told(cluster: &KubeCluster) {
@@ -297,11 +293,9 @@ async fn a_role_without_a_verb_is_told(cluster: &KubeCluster) {
     until("the role", async || acquire(&updates, &k, 1, Intent::Try).await.is_ok()).await;
     assert_eq!(renew(&updates, &k, 1).await, RENEWED);
     assert_eq!(release(&updates, &k, 1).await, Ok(Release::Released));
-    let backend: &dyn Backend = &updates;
-    let denied = backend.list().await.unwrap_err();
-    assert!(is_told(&denied, Fault::Denied, "cannot list"), "{denied}");
-    until("no watch", async || backend.watch(&k).await.is_err()).await;
-    let findings = backend.try_out(Some(&key("tried"))).await;
+    assert_denied(&updates.list().await.unwrap_err(), "cannot list");
+    until("no watch", async || updates.watch(&k).await.is_err()).await;
+    let findings = updates.try_out(Some(&key("tried"))).await;
     let notes = findings.iter().filter(|finding| finding.level == Level::Note);
     assert_eq!(notes.map(|note| note.subject).collect::<Vec<_>>(), ["watch"]);
     granted(acquire(&locks("creates"), &key("new"), 1, Intent::Try).await);
@@ -310,14 +304,12 @@ async fn a_role_without_a_verb_is_told(cluster: &KubeCluster) {
         ("reads", "other", "cannot create resource \"leases\""),
         ("reads", "k", "cannot update resource \"leases\""),
     ] {
-        let denied = refusal(&locks(user), name).await;
-        assert!(is_told(&denied, Fault::Denied, words), "{user}: {denied}");
+        assert_denied(&refusal(&locks(user), name).await, words);
     }
     // What has created a lock and may not free it is told, and the lock ends by itself.
     let creates = locks("creates");
     granted(acquire(&creates, &key("kept"), 1, Intent::Try).await);
-    let denied = release(&creates, &key("kept"), 1).await.unwrap_err();
-    assert!(is_told(&denied, Fault::Denied, "cannot update"), "{denied}");
+    assert_denied(&release(&creates, &key("kept"), 1).await.unwrap_err(), "cannot update");
 }
 
 const PACKAGE: &str = include_str!("../../../../packaging/kubernetes/leases.yaml");
@@ -332,20 +324,18 @@ async fn the_role_of_the_package_suffices_and_its_token_may_expire(cluster: &Kub
     cluster.write_kubeconfig("account", &format!("token: {token}"), cluster.port());
     let (locks, other, k) = (client(cluster, "account", "jobs"), client(cluster, "admin", "jobs"), key("k"));
     until("the role", async || acquire(&locks, &k, 1, Intent::Try).await.is_ok()).await;
-    let told = Arc::new(Hints::default());
-    locks.listen(Arc::clone(&told) as _);
+    let told = EventRecorder::listening_to(&locks);
     assert_eq!(renew(&locks, &k, 1).await, RENEWED);
-    let backend: &dyn Backend = &locks;
-    assert_eq!(backend.list().await.unwrap().len(), 1);
-    (&other as &dyn Backend).evict(&holding(&other, &k).await.unwrap()).await.unwrap();
-    timeout(SOON, told.0.notified()).await.expect("it may watch");
-    assert!(backend.watch(&k).await.is_ok());
+    assert_eq!(locks.list().await.unwrap().len(), 1);
+    other.evict(&holding(&other, &k).await.unwrap()).await.unwrap();
+    is_told("it", &told).await;
+    assert!(locks.watch(&k).await.is_ok());
     cluster.api("DELETE", account, "");
     // The API server remembers good tokens for some seconds.
     until("the end of the token", async || match renew(&locks, &k, 1).await {
         Ok(_) => false,
         Err(unknown) => {
-            assert!(is_told(&unknown, Fault::Revoked, "Unauthorized"), "{unknown}");
+            assert!(is_for(&unknown, Fault::Revoked, "Unauthorized"), "{unknown}");
             true
         }
     })
@@ -361,20 +351,19 @@ async fn the_manifests_of_the_package_are_accepted(cluster: &KubeCluster) {
 async fn credentials_are_checked(cluster: &KubeCluster) {
     granted(acquire(&client(cluster, "certified", "default"), &key("certified"), 1, Intent::Try).await);
     cluster.write_kubeconfig("stranger", "token: guessed", cluster.port());
-    let denied = refusal(&client(cluster, "stranger", "default"), "k").await;
-    assert!(is_told(&denied, Fault::Denied, "has expired"), "{denied}");
+    assert_denied(&refusal(&client(cluster, "stranger", "default"), "k").await, "has expired");
 }
 
 async fn a_namespace_that_is_deleted_ends_its_locks(cluster: &KubeCluster) {
     let (locks, k) = (client(cluster, "admin", "short"), key("k"));
     let missing = refusal(&locks, "k").await;
-    assert!(is_told(&missing, Fault::Unsupported, "create the namespace"), "{missing}");
+    assert!(is_for(&missing, Fault::Unsupported, "create the namespace"), "{missing}");
     cluster.create_namespace("short");
     granted(acquire(&locks, &k, 1, Intent::Try).await);
     let namespace = cluster.api("DELETE", "/api/v1/namespaces/short", "");
     assert_eq!(renew(&locks, &k, 1).await, RENEWED);
     let ending = refusal(&locks, "other").await;
-    assert!(is_told(&ending, Fault::Unsupported, "being terminated"), "{ending}");
+    assert!(is_for(&ending, Fault::Unsupported, "being terminated"), "{ending}");
     // What a controller does then.
     cluster.api("DELETE", "/apis/coordination.k8s.io/v1/namespaces/short/leases", "");
     assert_eq!(renew(&locks, &k, 1).await, Ok(Renew::Absent));
@@ -382,55 +371,5 @@ async fn a_namespace_that_is_deleted_ends_its_locks(cluster: &KubeCluster) {
     let finalized = namespace.replace("\"finalizers\":[\"kubernetes\"]", "\"finalizers\":[]");
     assert_ne!(finalized, namespace);
     cluster.api("PUT", "/api/v1/namespaces/short/finalize", &finalized);
-    until("its end", async || is_told(&refusal(&locks, "k").await, Fault::Unsupported, "create the namespace")).await;
-}
-
-async fn a_server_without_room_is_busy(cluster: &KubeCluster) {
-    let api = "/apis/flowcontrol.apiserver.k8s.io/v1";
-    let level = "apiVersion: flowcontrol.apiserver.k8s.io/v1\nkind: PriorityLevelConfiguration\nmetadata: {name: none}\n\
-                 spec: {type: Limited, limited: {nominalConcurrencyShares: 0, borrowingLimitPercent: 0, \
-                 limitResponse: {type: Reject}}}\n";
-    let schema = "apiVersion: flowcontrol.apiserver.k8s.io/v1\nkind: FlowSchema\nmetadata: {name: floods}\n\
-                  spec: {priorityLevelConfiguration: {name: none}, matchingPrecedence: 2, rules: [{subjects: \
-                  [{kind: User, user: {name: floods}}], resourceRules: [{verbs: [\"*\"], apiGroups: [\"*\"], \
-                  resources: [\"*\"], namespaces: [\"*\"]}]}]}\n";
-    cluster.api("POST", &format!("{api}/prioritylevelconfigurations"), level);
-    cluster.api("POST", &format!("{api}/flowschemas"), schema);
-    let locks = client(cluster, "floods", "default");
-    // One request at a time is let in, and denied.
-    until("no room", async || {
-        let refused = join_all((0..50).map(|_| refusal(&locks, "k"))).await;
-        refused.iter().any(|unknown| is_told(unknown, Fault::Busy, "429"))
-    })
-    .await;
-}
-
-async fn a_lease_that_tells_no_time_is_over_after_it_was_observed_for_its_ttl(cluster: &KubeCluster) {
-    let (timed, timeless) = (key("timed"), key("timeless"));
-    for key in [&timed, &timeless] {
-        granted(acquire(&admin(cluster), key, 1, Intent::Try).await);
-    }
-    let path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/timeless";
-    cluster.api("PATCH", path, "{\"metadata\": {\"managedFields\": [{}]}}");
-    sleep(LEASE + Duration::from_millis(2100)).await;
-    // A client that has not seen them before.
-    let locks = admin(cluster);
-    granted(acquire(&locks, &timed, 2, Intent::Try).await);
-    let started = Instant::now();
-    assert!(matches!(acquire(&locks, &timeless, 2, Intent::Try).await, Ok(Acquire::Busy(_))));
-    acquire_by_polling(&locks, &timeless, 2).await;
-    assert!(started.elapsed() >= LEASE, "{:?}", started.elapsed());
-}
-
-/// Alone, because the others need the server.
-pub(crate) async fn a_hold_survives_a_restart_of_the_api_server(cluster: &KubeCluster) {
-    let (locks, key) = (admin(cluster), key("restart"));
-    let long = Ttl::new(Duration::from_secs(300)).unwrap();
-    let claim = Claim::new(key.clone(), claim(&key, 1).holder, long, Intent::Try);
-    granted(locks.acquire(&claim).await.answer);
-    cluster.stop_server();
-    let cut = renew(&locks, &key, 1).await.unwrap_err();
-    assert!(is_told(&cut, Fault::Unreachable, "refused"), "{cut}");
-    cluster.start_server();
-    assert_eq!(renew(&locks, &key, 1).await, RENEWED);
+    until("its end", async || is_for(&refusal(&locks, "k").await, Fault::Unsupported, "create the namespace")).await;
 }

@@ -12,7 +12,6 @@ use libtest_mimic::Arguments;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::runtime::Runtime;
 
 /// Cases that measure spans of less than a second by the clock of the store, which tells whole seconds; and one with more polls than an
 /// API server answers in time if it shares two processors with the test. There is another one with eight threads.
@@ -50,7 +49,5 @@ fn main() -> ExitCode {
     let applies = |name: &str| !LEFT_OUT.iter().any(|left_out| name.ends_with(left_out));
     let mut trials: Vec<_> = trials(vec![factory]).into_iter().filter(|trial| applies(trial.name())).collect();
     trials.extend(facts::trials(&cluster));
-    let code = libtest_mimic::run(&arguments, trials).exit_code();
-    Runtime::new().unwrap().block_on(facts::a_hold_survives_a_restart_of_the_api_server(&cluster));
-    code
+    libtest_mimic::run(&arguments, trials).exit_code()
 }

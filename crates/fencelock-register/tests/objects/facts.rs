@@ -1,8 +1,8 @@
 //! What a user may do wrong, and what a store may: each is told, and nothing is overwritten.
 
 use fencelock_core::{
-    Acquire, Backend, Claim, Expiry, Fault, FencingToken, Holder, HolderId, Intent, Key, Level, ManualClock, Occupant,
-    Owner, Release, Ttl, Unknown,
+    Acquire, Backend, Claim, Expiry, Fault, FencingToken, Holder, HolderId, Holding, Intent, Key, Level, ManualClock,
+    Occupant, Owner, Release, Ttl, Unknown,
 };
 use fencelock_register::RegisterLocks;
 use fencelock_register::objects::connect;
@@ -43,11 +43,31 @@ impl Client {
         wait(self.0.release(&Key::new(key).unwrap(), &id(holder))).unwrap()
     }
 
-    /// The only cause of a refusal.
-    pub(crate) fn refusal(&self) -> (Fault, String) {
-        let unknown = self.claim("k", 1).unwrap_err();
-        (unknown.nodes()[0].fault, unknown.to_string())
+    /// A claim on this key is refused for this cause, in these words.
+    #[track_caller]
+    fn is_refused(&self, key: &str, fault: Fault, words: &str) {
+        let unknown = self.claim(key, 2).unwrap_err();
+        assert!(unknown.nodes()[0].fault == fault && unknown.to_string().contains(words), "{unknown}");
     }
+
+    fn inspect(&self, key: &str) -> Result<Option<Holding>, Unknown> {
+        wait(self.0.inspect(&Key::new(key).unwrap()))
+    }
+}
+
+/// What no register does, and the words for it.
+fn lies() -> [(ObjectFaults, &'static str); 3] {
+    let none = ObjectFaults::default;
+    [
+        (ObjectFaults { ignores_existence: true, ..none() }, "that exists"),
+        (ObjectFaults { ignores_version: true, ..none() }, "another version"),
+        (ObjectFaults { executes_refused: true, ..none() }, "executes"),
+    ]
+}
+
+/// Requests with this method are refused.
+fn refuses(method: &'static str, status: u16, code: &'static str) -> ObjectFaults {
+    ObjectFaults { refuses: Some((method, status, code)), ..ObjectFaults::default() }
 }
 
 fn id(holder: u8) -> HolderId {
@@ -74,12 +94,7 @@ fn a_lock_costs_three_requests_and_two_if_this_client_used_the_key_last() {
 }
 
 fn a_path_that_drops_or_ignores_conditions_is_refused_whatever_was_proved_before() {
-    let lies = [
-        (ObjectFaults { ignores_existence: true, ..ObjectFaults::default() }, "that exists"),
-        (ObjectFaults { ignores_version: true, ..ObjectFaults::default() }, "another version"),
-        (ObjectFaults { executes_refused: true, ..ObjectFaults::default() }, "executes"),
-    ];
-    for (faults, what) in lies {
+    for (faults, what) in lies() {
         for was_proved in [false, true] {
             let server = ObjectServer::start();
             if was_proved {
@@ -88,18 +103,16 @@ fn a_path_that_drops_or_ignores_conditions_is_refused_whatever_was_proved_before
             let names = server.names();
             server.set(faults.clone());
             let clients = (0..8).map(|_| {
-                std::thread::spawn({
-                    let url = server.url("locks/p", "");
-                    move || Client::at(&url).refusal()
-                })
+                let url = server.url("locks/p", "");
+                std::thread::spawn(move || Client::at(&url).claim("k", 1).unwrap_err())
             });
             for client in clients.collect::<Vec<_>>() {
-                let (fault, text) = client.join().unwrap();
+                let unknown = client.join().unwrap();
+                let (fault, text) = (unknown.nodes()[0].fault, unknown.to_string());
                 // Of several that prove at once, one may see what another one has written.
                 assert!(fault == Fault::Unsupported && text.contains(what) || fault == Fault::Busy, "{text}");
             }
-            let (fault, text) = Client::new(&server).refusal();
-            assert!(fault == Fault::Unsupported && text.contains(what), "{text}");
+            Client::new(&server).is_refused("k", Fault::Unsupported, what);
             assert!(server.get("p/k.lock").is_none(), "no lock is written");
             assert!(!was_proved || server.names() == names);
             Client::at(&server.url("locks/p", "&verify=off")).acquire("k", 1);
@@ -117,8 +130,7 @@ fn a_store_is_proved_again_while_it_is_used() {
     clock.advance(Duration::from_secs(599));
     client.acquire("b", 1);
     clock.advance(Duration::from_secs(1));
-    let (fault, text) = client.refusal();
-    assert!(fault == Fault::Unsupported && text.contains("another version"), "{text}");
+    client.is_refused("k", Fault::Unsupported, "another version");
     // It was granted before.
     assert_eq!(client.release("b", 1), Release::Released);
 }
@@ -128,15 +140,14 @@ fn a_refusal_for_no_reason_is_that_of_the_store() {
     let client = Client::new(&server);
     client.acquire("k", 1);
     client.release("k", 1);
-    let everything = ObjectFaults { refuses: Some(("PUT", 412, "InventedByAProxy")), ..ObjectFaults::default() };
+    let everything = refuses("PUT", 412, "InventedByAProxy");
     let versions = ObjectFaults { refuses_versions: true, ..ObjectFaults::default() };
-    for (faults, code) in [(everything, "412 InventedByAProxy: told by the test"), (versions, "412 PreconditionFailed")]
-    {
+    for (faults, code) in [(everything, "InventedByAProxy: told by the test"), (versions, "PreconditionFailed")] {
         server.set(faults);
         for client in [&client, &Client::new(&server)] {
             server.requests();
-            let (fault, text) = client.refusal();
-            assert!(fault == Fault::Unsupported && text.contains(code) && text.contains("nobody"), "{text}");
+            let why = format!("nobody has changed it meanwhile: 412 {code}");
+            client.is_refused("k", Fault::Unsupported, &why);
             let writes = server.requests().iter().filter(|request| *request == "PUT locks/p/k.lock").count();
             assert!((1..=8).contains(&writes), "{writes}");
         }
@@ -145,68 +156,50 @@ fn a_refusal_for_no_reason_is_that_of_the_store() {
 
 fn what_another_program_wrote_stays() {
     let server = ObjectServer::start();
-    let newer = b"fencelock 2\nkey k\n".to_vec();
-    for content in [b"a photograph".to_vec(), newer, vec![b'x'; 10 << 20], Vec::new()] {
+    for content in [b"a photograph".to_vec(), vec![b'x'; 10 << 20], Vec::new()] {
         server.put("p/k.lock", content.clone());
         let client = Client::new(&server);
-        match client.claim("k", 1) {
-            Ok(Acquire::Busy(occupied)) => assert_eq!(occupied.expiry, Expiry::Never),
-            other => panic!("{other:?}"),
-        }
+        let claimed = client.claim("k", 1);
+        assert!(matches!(&claimed, Ok(Acquire::Busy(occupied)) if occupied.expiry == Expiry::Never), "{claimed:?}");
         assert!(matches!(client.release("k", 1), Release::TakenBy(_)));
-        let seen = wait(client.0.inspect(&Key::new("k").unwrap())).unwrap().unwrap();
+        let seen = client.inspect("k").unwrap().unwrap();
         assert!(matches!(seen.first().occupant, Occupant::Foreign(_)));
         assert!(server.get("p/k.lock") == Some(content), "it was overwritten");
     }
     server.put("p/.fencelock", "a photograph");
     server.delete("p/k.lock");
-    let (fault, text) = Client::new(&server).refusal();
-    assert!(fault == Fault::Unsupported && text.contains("another prefix"), "{text}");
+    Client::new(&server).is_refused("k", Fault::Unsupported, "another prefix");
     assert_eq!(server.get("p/.fencelock").unwrap(), b"a photograph");
 }
 
 fn a_right_that_is_missing_is_named() {
-    for (method, is_listing, what) in
-        [("GET", false, "reading k.lock"), ("PUT", false, "writing .fencelock"), ("GET", true, "listing")]
-    {
-        let server = ObjectServer::start();
-        let client = Client::new(&server);
-        client.acquire("k", 1);
-        let before = server.get("p/k.lock");
-        server.set(ObjectFaults { refuses: Some((method, 403, "AccessDenied")), ..ObjectFaults::default() });
-        let denied = if is_listing {
-            wait(client.0.list()).unwrap_err()
-        } else {
-            Client::new(&server).claim(if method == "PUT" { "new" } else { "k" }, 2).unwrap_err()
-        };
-        assert_eq!(denied.nodes()[0].fault, Fault::Denied);
-        assert!(denied.to_string().contains(&format!("{what}: AccessDenied: told by the test")), "{denied}");
-        assert_eq!(server.get("p/k.lock"), before);
+    let server = ObjectServer::start();
+    Client::new(&server).acquire("k", 1);
+    let before = server.get("p/k.lock");
+    for (method, key, what) in [("GET", "k", "reading k.lock"), ("PUT", "new", "writing .fencelock")] {
+        server.set(refuses(method, 403, "AccessDenied"));
+        let words = format!("{what}: AccessDenied: told by the test");
+        Client::new(&server).is_refused(key, Fault::Denied, &words);
     }
+    server.set(refuses("GET", 403, "AccessDenied"));
+    let denied = wait(Client::new(&server).0.list()).unwrap_err();
+    assert!(denied.is_permanent() && denied.to_string().contains("listing: AccessDenied"), "{denied}");
+    assert_eq!(server.get("p/k.lock"), before);
 }
 
 fn a_wrong_address_is_told() {
     let server = ObjectServer::start();
-    let refusal = |url: &str| Client::at(url).refusal();
-    let (fault, text) = refusal(&server.url("nowhere", ""));
-    assert!(fault == Fault::Unsupported && text.contains("NoSuchBucket"), "{text}");
-    let (fault, text) = refusal("s3://locks?endpoint=http://127.0.0.1:1");
-    assert!(fault == Fault::Unreachable && text.contains("refused"), "{text}");
-    let (fault, text) = refusal(&server.url("locks", "").replace("http:", "https:"));
-    assert!(fault == Fault::Unreachable && !text.contains("Signature"), "{text}");
+    let is_refused = |url: &str, fault, words: &str| Client::at(url).is_refused("k", fault, words);
+    is_refused(&server.url("nowhere", ""), Fault::Unsupported, "NoSuchBucket");
+    is_refused("s3://locks?endpoint=http://127.0.0.1:1", Fault::Unreachable, "refused");
+    is_refused(&server.url("locks", "").replace("http:", "https:"), Fault::Unreachable, "not reachable");
     for status in [301, 307, 400] {
-        let refuses = Some(("GET", status, "PermanentRedirect"));
-        server.set(ObjectFaults { refuses, region: Some("eu-west-1"), ..ObjectFaults::default() });
-        let (fault, text) = refusal(&server.url("locks", ""));
-        assert!(fault == Fault::Unsupported && text.contains("region=eu-west-1"), "{text}");
+        server.set(ObjectFaults { region: Some("eu-west-1"), ..refuses("GET", status, "PermanentRedirect") });
+        is_refused(&server.url("locks", ""), Fault::Unsupported, "region=eu-west-1");
     }
-    for (status, code) in [
-        (400, "AuthorizationHeaderMalformed"),
-        (400, "InvalidBucketName"),
-        (400, "InvalidToken"),
-        (501, "NotImplemented"),
-    ] {
-        server.set(ObjectFaults { refuses: Some(("GET", status, code)), ..ObjectFaults::default() });
+    let wrong = ["AuthorizationHeaderMalformed", "InvalidBucketName", "InvalidToken"].map(|code| (400, code));
+    for (status, code) in wrong.into_iter().chain([(501, "NotImplemented")]) {
+        server.set(refuses("GET", status, code));
         let refused = Client::new(&server).claim("k", 1).unwrap_err();
         assert!(refused.is_permanent() && refused.to_string().contains(code), "{refused}");
     }
@@ -214,14 +207,13 @@ fn a_wrong_address_is_told() {
 
 fn a_key_is_free_only_if_the_store_says_that_its_object_does_not_exist() {
     let server = ObjectServer::start();
-    let seen = || wait(Client::new(&server).0.inspect(&Key::new("k").unwrap()));
     for code in ["XAdminUserNotFound", "NoSuchBucket", ""] {
-        server.set(ObjectFaults { refuses: Some(("GET", 404, code)), ..ObjectFaults::default() });
-        let refused = seen().unwrap_err();
+        server.set(refuses("GET", 404, code));
+        let refused = Client::new(&server).inspect("k").unwrap_err();
         assert!(refused.is_permanent() && refused.to_string().contains(code), "{refused}");
     }
     server.set(ObjectFaults::default());
-    assert_eq!(seen(), Ok(None));
+    assert_eq!(Client::new(&server).inspect("k"), Ok(None));
 }
 
 fn an_object_that_cannot_be_read_hides_no_lock() {
@@ -237,11 +229,9 @@ fn an_object_that_cannot_be_read_hides_no_lock() {
 
 fn a_clock_that_is_off_is_told_if_the_store_refuses_it_and_harms_no_lock() {
     let server = ObjectServer::start();
-    let ahead = ObjectFaults { ahead: 1200, ..ObjectFaults::default() };
-    server.set(ObjectFaults { refuses: Some(("GET", 403, "RequestTimeTooSkewed")), ..ahead.clone() });
-    let (fault, text) = Client::new(&server).refusal();
-    assert!(fault == Fault::Denied && text.contains("the clock of this machine is"), "{text}");
-    server.set(ahead);
+    server.set(ObjectFaults { ahead: 1200, ..refuses("GET", 403, "RequestTimeTooSkewed") });
+    Client::new(&server).is_refused("k", Fault::Denied, "the clock of this machine is");
+    server.set(ObjectFaults { ahead: 1200, ..ObjectFaults::default() });
     let before = Client::new(&server).acquire("k", 1);
     assert!(matches!(Client::new(&server).claim("k", 2), Ok(Acquire::Busy(_))), "it compares its own times only");
     Client::new(&server).release("k", 1);
@@ -276,10 +266,9 @@ fn a_store_that_is_busy_is_asked_again() {
     let client = Client::new(&server);
     client.acquire("k", 1);
     for (status, code) in [(503, "SlowDown"), (429, "TooManyRequests"), (500, "InternalError")] {
-        server.set(ObjectFaults { refuses: Some(("PUT", status, code)), ..ObjectFaults::default() });
+        server.set(refuses("PUT", status, code));
         let unknown = wait(client.0.release(&Key::new("k").unwrap(), &id(1))).unwrap_err();
-        assert!(unknown.nodes()[0].fault == Fault::Busy && !unknown.is_permanent(), "{unknown}");
-        assert!(unknown.to_string().contains(code), "{unknown}");
+        assert!(unknown.nodes()[0].fault == Fault::Busy && unknown.to_string().contains(code), "{unknown}");
     }
     server.set(ObjectFaults::default());
     assert_eq!(client.release("k", 1), Release::Released);
@@ -304,23 +293,18 @@ fn a_trial_finds_what_a_store_does_wrong_and_removes_what_it_wrote() {
         (findings.map(|finding| (finding.subject, finding.level)).collect::<Vec<_>>(), server.names())
     };
     assert_eq!(found(ObjectFaults::default()), (vec![], vec![]));
-    let lies = [
-        ObjectFaults { ignores_existence: true, ..ObjectFaults::default() },
-        ObjectFaults { ignores_version: true, ..ObjectFaults::default() },
-    ];
-    for faults in lies {
+    for (faults, _) in lies() {
         assert_eq!(found(faults), (vec![("conditions", Level::Failure)], vec![]));
     }
-    let (findings, _) = found(ObjectFaults { ahead: 1200, ..ObjectFaults::default() });
-    assert_eq!(findings, [("clock", Level::Warning)]);
-    let (findings, _) = found(ObjectFaults { folds_case: true, ..ObjectFaults::default() });
-    assert_eq!(findings, [("names", Level::Warning)]);
-    let refuses = Some(("DELETE", 403, "AccessDenied"));
-    let (findings, names) = found(ObjectFaults { refuses, ..ObjectFaults::default() });
+    let ahead = ObjectFaults { ahead: 1200, ..ObjectFaults::default() };
+    assert_eq!(found(ahead).0, [("clock", Level::Warning)]);
+    let folds_case = ObjectFaults { folds_case: true, ..ObjectFaults::default() };
+    assert_eq!(found(folds_case).0, [("names", Level::Warning)]);
+    let (findings, names) = found(refuses("DELETE", 403, "AccessDenied"));
     assert_eq!((findings, names.len()), (vec![("trial", Level::Note)], 4));
-    let (findings, _) = found(ObjectFaults { refuses: Some(("PUT", 403, "AccessDenied")), ..ObjectFaults::default() });
+    let (findings, _) = found(refuses("PUT", 403, "AccessDenied"));
     assert_eq!(findings, [("trial", Level::Failure), ("conditions", Level::Failure)]);
-    let (findings, _) = found(ObjectFaults { refuses: Some(("PUT", 503, "SlowDown")), ..ObjectFaults::default() });
+    let (findings, _) = found(refuses("PUT", 503, "SlowDown"));
     assert_eq!(findings, [("trial", Level::Failure), ("conditions", Level::Warning)], "it was not seen to be true");
 }
 

@@ -3,7 +3,6 @@
 use crate::facts::Client;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-
 use fencelock_conformance::{Fixture, FixtureFactory};
 use fencelock_core::{Backend, BoxFuture};
 use fencelock_register::objects::connect;
@@ -71,20 +70,11 @@ fn s3(place: &str, port: u16) -> String {
 }
 
 fn seaweedfs(command: &mut Command, directory: &Path, port: u16) {
-    const OTHERS: [&str; 9] = [
-        "-s3.port.grpc",
-        "-s3.port.iceberg",
-        "-s3.port.lance",
-        "-master.port",
-        "-master.port.grpc",
-        "-volume.port",
-        "-volume.port.grpc",
-        "-filer.port",
-        "-filer.port.grpc",
-    ];
+    const OTHERS: &str = "s3.port.grpc s3.port.iceberg s3.port.lance master.port master.port.grpc volume.port \
+                          volume.port.grpc filer.port filer.port.grpc";
     command.args(["server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-filer", "-s3", "-master.volumeSizeLimitMB=64"]);
     command.arg(format!("-dir={}", directory.display())).arg(format!("-s3.port={port}"));
-    command.args(OTHERS.iter().zip(free_ports::<9>()).map(|(option, port)| format!("{option}={port}")));
+    command.args(OTHERS.split(' ').zip(free_ports::<9>()).map(|(option, port)| format!("-{option}={port}")));
     // With credentials it would refuse to make a bucket without a signature.
     command.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY");
 }
