@@ -176,7 +176,7 @@ pub(crate) const YIELD: Scenario = Scenario {
     ],
     sharing: Some(SharingLimits { stretch: Duration::ZERO, ..LIMITS }),
     budget: Budget { time: 3, ..NO_BUDGET },
-    covers: &[Coverage::Shared, Coverage::Yielded, Coverage::Refused],
+    covers: &[Coverage::Shared, Coverage::Refused],
     ..PLAIN
 };
 
