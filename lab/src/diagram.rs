@@ -2,7 +2,7 @@
 
 use crate::columns::{width, wrapped};
 use crate::describe;
-use crate::svg::{STYLE, Svg};
+use crate::svg::Svg;
 use crate::trace::{Row, Trace, Who};
 
 /// The distance between two lanes, in pixels.
@@ -19,7 +19,7 @@ const BAD: &str = "#b3261e";
 /// Draws a trace as an SVG picture.
 pub fn diagram(trace: &Trace) -> String {
     let picture = Picture { trace, redis: LEFT + f64::from(trace.clients) * LANE };
-    let mut svg = Svg::new(STYLE, 0);
+    let mut svg = Svg::default();
     let heights: Vec<f64> = trace.rows.iter().map(height).collect();
     let bottom = TOP + heights.iter().sum::<f64>();
     picture.heading(&mut svg);

@@ -115,7 +115,7 @@ impl Faults {
         sets.into_iter()
     }
 
-    /// The name in JSON: `-` for none, `crash+clocks` for two.
+    /// The name: `-` for none, `crash+clocks` for two.
     pub fn name(self) -> String {
         let names: Vec<_> = self.iter().map(Fault::name).collect();
         if names.is_empty() { "-".to_owned() } else { names.join("+") }

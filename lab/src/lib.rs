@@ -9,7 +9,7 @@
 //! ```
 //! use fencelock_lab::{Fault, PropertyResult, Property, SchemeResults, find};
 //!
-//! let results = SchemeResults::of(find("s2-5-set-nx-ex").unwrap());
+//! let results = SchemeResults::of(find("set-nx-ex").unwrap());
 //! let result = results.result(Property::OwnLockOnly);
 //! assert!(matches!(result, PropertyResult::Breaks { fault: Some(Fault::Overrun), .. }));
 //! ```
@@ -38,7 +38,7 @@ mod scheme_results;
 mod schemes;
 mod server;
 mod server_error;
-pub mod svg;
+mod svg;
 mod table;
 mod trace;
 mod wire;
@@ -54,5 +54,5 @@ pub use scheme::{Content, Home, Line, LockScheme, Op};
 pub use scheme_results::{PropertyResult, SchemeResults};
 pub use schemes::{catalog, find};
 pub use server::single_server;
-pub use table::{json_table, table};
+pub use table::table;
 pub use trace::{Row, Trace, Who};

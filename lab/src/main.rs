@@ -4,14 +4,12 @@ use clap::Parser;
 use clap::builder::PossibleValuesParser;
 use fencelock_lab::{
     Fault, Faults, Lang, LockScheme, Property, PropertyResult, ReplayTarget, Replayed, SchemeResults, Trace, Who,
-    catalog, diagram, json_table, replay, single_server, table,
+    catalog, diagram, replay, single_server, table,
 };
-use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::slice::from_ref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, ScopedJoinHandle};
@@ -44,9 +42,6 @@ struct Arguments {
     /// The language of the output.
     #[arg(long, default_value = "en", value_parser = ["en", "zh"])]
     lang: String,
-    /// Write JSON.
-    #[arg(long)]
-    json: bool,
     /// Replay the steps on this Redis.
     #[arg(long, requires = "scheme")]
     url: Option<String>,
@@ -92,7 +87,6 @@ fn shown(wanted: &Arguments) -> Result<String, String> {
     let results = searched(all.filter(|scheme| wanted.scheme.as_deref().is_none_or(|id| id == scheme.id)));
     match &*results {
         [one] if wanted.scheme.is_some() => of_scheme(wanted, one),
-        _ if wanted.json => Ok(format!("{:#}\n", json_table(&results))),
         _ => {
             let no_color = std::env::var_os("NO_COLOR").is_some_and(|no| !no.is_empty());
             Ok(table(&results, wanted.lang(), io::stdout().is_terminal() && !no_color))
@@ -121,10 +115,6 @@ fn of_scheme(wanted: &Arguments, results: &SchemeResults) -> Result<String, Stri
         return replayed(wanted, url, results, &trace);
     }
     let traces = if wanted.all { every(wanted, results) } else { vec![trace] };
-    if wanted.json {
-        let shown: Vec<_> = traces.iter().map(Trace::json).collect();
-        return Ok(if wanted.all { format!("{:#}\n", Value::from(shown)) } else { format!("{:#}\n", shown[0]) });
-    }
     let shown: Vec<_> = traces.iter().map(|trace| trace.text(CELLS)).collect();
     Ok(if wanted.all { shown.join("\n\n") } else { shown.concat() + &others(results, &traces[0]) })
 }
@@ -170,9 +160,6 @@ fn holds(wanted: &Arguments, results: &SchemeResults) -> Result<String, String> 
             Lang::Zh => format!("方案 {id} 不涉及故障 {}", fault.name()),
         });
     }
-    if wanted.json {
-        return Ok(format!("{:#}\n", json_table(from_ref(results))));
-    }
     let mut text = format!("{id}{}{}\n", lang.pick(": ", "："), results.scheme.title.get(lang));
     let properties = Property::ALL.into_iter();
     for kept in properties.filter(|kept| wanted.property().is_none_or(|property| property == *kept)) {
@@ -208,7 +195,7 @@ fn replayed(wanted: &Arguments, url: &str, results: &SchemeResults, trace: &Trac
     let target = ReplayTarget { replica: wanted.replica.clone(), tick, ..ReplayTarget::new(url) };
     let replayed = replay(results, trace.property, trace.faults, &target, &stop);
     let replayed = replayed.map_err(|reason| reason.text(trace.lang()))?;
-    Ok(if wanted.json { as_json(trace, &replayed) } else { as_text(trace, &replayed) })
+    Ok(as_text(trace, &replayed))
 }
 
 fn as_text(trace: &Trace, replayed: &Replayed) -> String {
@@ -229,13 +216,4 @@ fn as_text(trace: &Trace, replayed: &Replayed) -> String {
         Lang::En => format!("\nEvery reply of the server matches the model (a tick was {tick} ms): {breach}.\n"),
         Lang::Zh => format!("\n真实服务器的每一步应答都和模型一致（一拍为 {tick} 毫秒）：{breach}。\n"),
     }
-}
-
-fn as_json(trace: &Trace, replayed: &Replayed) -> String {
-    let mut value = trace.json();
-    value["replayed"] = json!({
-        "tick_ms": u64::try_from(replayed.tick.as_millis()).unwrap_or(u64::MAX),
-        "answers": replayed.answers,
-    });
-    format!("{value:#}\n")
 }

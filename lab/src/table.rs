@@ -1,12 +1,10 @@
 //! The table of all schemes.
 
 use crate::columns::{padded, widths};
-use crate::fault::Fault;
 use crate::lang::Lang;
 use crate::property::Property;
 use crate::scheme_results::{PropertyResult, SchemeResults};
 use anstyle::{AnsiColor, Style};
-use serde_json::{Value, json};
 use std::fmt::Write;
 
 /// A table of schemes and properties: whether a property holds, or which fault violates it and in how many steps.
@@ -81,30 +79,4 @@ overrun: the work outlasts the lock. pause: the whole process stands still. cloc
 参数 `方案` 显示每一步，用 `--property` 和 `--fault` 选择看哪一个。"
         }
     }
-}
-
-/// The table as JSON.
-pub fn json_table(all: &[SchemeResults]) -> Value {
-    let row = |results: &SchemeResults| {
-        let properties = Property::ALL.map(|property| {
-            let found = match results.result(property) {
-                PropertyResult::Holds { states } => json!({ "holds": true, "states": states }),
-                PropertyResult::BreaksTogether { faults, steps } => {
-                    json!({ "holds": false, "fault": faults.name(), "steps": steps })
-                }
-                PropertyResult::Breaks { fault, steps } => {
-                    json!({ "holds": false, "fault": fault.map(Fault::name), "steps": steps })
-                }
-            };
-            (property.name().to_owned(), found)
-        });
-        let faults: Vec<_> = results.scheme.faults.iter().map(|fault| fault.name()).collect();
-        json!({
-            "scheme": results.scheme.id,
-            "title": results.scheme.title.get(Lang::En),
-            "faults": faults,
-            "properties": properties.into_iter().collect::<serde_json::Map<_, _>>(),
-        })
-    };
-    all.iter().map(row).collect()
 }

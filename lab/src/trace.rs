@@ -9,7 +9,6 @@ use crate::model::state::{Action, State, Transition};
 use crate::property::Property;
 use crate::scheme::Home;
 use crate::scheme_results::SchemeResults;
-use serde_json::{Value, json};
 use std::fmt::Write;
 
 /// The actor of a step.
@@ -165,29 +164,6 @@ impl Trace {
             before.clone_from(&row.lock);
         }
         text
-    }
-
-    /// The trace as JSON.
-    pub fn json(&self) -> Value {
-        let steps = self.rows.iter().map(|row| {
-            let who = match row.who {
-                Who::Client(client) => describe::name(client),
-                Who::Time => "time".to_owned(),
-                Who::Servers => "servers".to_owned(),
-            };
-            json!({
-                "who": who, "tick": row.tick, "operation": row.operation, "reply": row.reply,
-                "text": row.sentence, "lock": row.lock,
-            })
-        });
-        json!({
-            "scheme": self.scheme,
-            "property": self.property.name(),
-            "fault": (self.faults != Faults::NONE).then(|| self.faults.name()),
-            "breach": self.breach,
-            "advice": self.advice,
-            "steps": steps.collect::<Vec<_>>(),
-        })
     }
 }
 

@@ -2,7 +2,6 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use fencelock_testkit::{Reply, redis_or_skip};
-use serde_json::Value;
 use std::process::Command;
 
 /// Whether it succeeds, and what it prints on stdout and stderr.
@@ -19,26 +18,20 @@ fn shown(line: &str) -> String {
     stdout
 }
 
-fn json(line: &str) -> Value {
-    serde_json::from_str(&shown(line)).unwrap()
-}
-
 #[test]
 fn the_table_has_a_row_for_every_scheme() {
     let table = shown("");
-    assert!(table.starts_with("SCHEME                  ONE HOLDER   OWN LOCK ONLY  NO DEAD LOCK"), "{table}");
+    assert!(table.starts_with("SCHEME                 ONE HOLDER   OWN LOCK ONLY  NO DEAD LOCK"), "{table}");
     assert!(
-        table.contains("\ns2-5-set-nx-ex          overrun: 6   overrun: 7     holds         overrun: 7\n"),
+        table.contains("\nset-nx-ex              overrun: 6   overrun: 7     holds         overrun: 7\n"),
         "{table}"
     );
-    let json = json("--json");
-    assert_eq!(json.as_array().unwrap().len(), 27);
-    assert_eq!(json[0]["properties"]["no-dead-lock"]["fault"], "crash");
+    assert!(table.lines().take_while(|line| !line.is_empty()).count() == 1 + 27, "{table}");
 }
 
 #[test]
 fn a_counterexample_is_shown_step_by_step_in_two_languages() {
-    let text = shown("s3-2-try-finally");
+    let text = shown("try-finally");
     for part in [
         "\"own lock only\" is broken in 3 steps, without any fault",
         "    tick  P1                        P2                         Redis\n",
@@ -48,7 +41,7 @@ fn a_counterexample_is_shown_step_by_step_in_two_languages() {
     ] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
-    let text = shown("s3-2-try-finally --lang zh");
+    let text = shown("try-finally --lang zh");
     for part in
         ["“不误删别人的锁”在 3 步内被打破，无需任何故障", "  3. P2 删除 key，不管它是谁的。\n", "出了什么问题："]
     {
@@ -58,35 +51,30 @@ fn a_counterexample_is_shown_step_by_step_in_two_languages() {
 
 #[test]
 fn a_counterexample_is_shown_with_the_fewest_faults() {
-    let text = shown("s2-3-deadline-value --property no-dead-lock");
+    let text = shown("deadline-value --property no-dead-lock");
     assert!(
         text.contains("\"no dead lock\" is broken in 8 steps, if one client crashes, and one client's connection"),
         "{text}"
     );
-    let json = json("s2-3-deadline-value --property no-dead-lock --json");
-    assert_eq!((&json["fault"], json["steps"].as_array().unwrap().len()), (&"crash+lost-release".into(), 8));
 }
 
 #[test]
 fn all_counterexamples_are_shown_one_after_the_other() {
-    let text = shown("s3-3-client-id --all");
+    let text = shown("client-id --all");
     assert_eq!(text.matches("What went wrong: ").count(), 3, "{text}");
-    let json = json("s3-3-client-id --all --json --fault overrun");
-    let properties: Vec<_> = json.as_array().unwrap().iter().map(|trace| trace["property"].as_str().unwrap()).collect();
-    assert_eq!(properties, ["exclusion", "no-late-write", "own-lock-only"]);
+    assert_eq!(shown("client-id --all --fault overrun").matches("What went wrong: ").count(), 3);
 }
 
 #[test]
 fn what_holds_is_said_to_hold() {
-    let text = shown("s2-process");
+    let text = shown("process");
     assert!(text.contains("  \"one holder\" holds in all "), "{text}");
 }
 
 #[test]
 fn a_picture_is_drawn_and_a_property_is_chosen() {
     let file = std::env::temp_dir().join(format!("fencelock-lab-{}.svg", std::process::id()));
-    let json = json(&format!("s2-5-set-nx-ex --property exclusion --svg {} --json", file.display()));
-    assert_eq!((&json["property"], &json["fault"]), (&"exclusion".into(), &"overrun".into()));
+    shown(&format!("set-nx-ex --property exclusion --svg {}", file.display()));
     let svg = std::fs::read_to_string(&file).unwrap();
     std::fs::remove_file(&file).unwrap();
     assert!(svg.starts_with("<svg ") && svg.contains("two clients work at the same time"), "{svg}");
@@ -95,7 +83,7 @@ fn a_picture_is_drawn_and_a_property_is_chosen() {
 #[test]
 fn a_real_server_does_the_same_and_is_left_clean() {
     let Some(server) = redis_or_skip() else { return };
-    let text = shown(&format!("s2-3-deadline-value --url {}", server.url()));
+    let text = shown(&format!("deadline-value --url {}", server.url()));
     assert!(text.contains("  9  P2    DEL lock -> 1  [no lock]\n"), "{text}");
     assert!(text.contains("Every reply of the server matches the model"), "{text}");
     assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
@@ -105,10 +93,10 @@ fn a_real_server_does_the_same_and_is_left_clean() {
 fn what_cannot_be_shown_is_said_with_its_reason() {
     for (line, reason) in [
         ("no-such-scheme", "no-such-scheme"),
-        ("s2-process --fault failover", "fencelock-lab: s2-process is not searched with the fault failover\n"),
-        ("s2-5-set-nx-ex --url redis://127.0.0.1:1", "fencelock-lab: cannot reach the server: "),
-        ("s2-5-set-nx-ex --url file:/locks", "--url: the lab needs a single Redis, as in redis://HOST[:PORT][/DB]\n"),
-        ("s2-5-set-nx-ex --url redlock://a,b,c", "--url: the lab needs a single Redis"),
+        ("process --fault failover", "fencelock-lab: process is not searched with the fault failover\n"),
+        ("set-nx-ex --url redis://127.0.0.1:1", "fencelock-lab: cannot reach the server: "),
+        ("set-nx-ex --url file:/locks", "--url: the lab needs a single Redis, as in redis://HOST[:PORT][/DB]\n"),
+        ("set-nx-ex --url redlock://a,b,c", "--url: the lab needs a single Redis"),
     ] {
         let (succeeded, stdout, stderr) = lab(line);
         assert!(!succeeded && stdout.is_empty() && stderr.contains(reason), "{line}: {stderr}");

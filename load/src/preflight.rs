@@ -26,7 +26,7 @@ pub async fn preflight(plan: &Plan) -> Result<String, Error> {
     }
     let key = Key::new(format!("{}:trial-{:016x}", plan.key, fastrand::u64(..)))?;
     let released = match client.lock(&key).ttl(plan.ttl).wait(WAIT).acquire().await {
-        Ok(guard) => guard.release().await.map(drop),
+        Ok(guard) => guard.release().await,
         Err(error) => Err(error),
     };
     let _ = client.close(CLOSING).await;

@@ -1,6 +1,9 @@
 # shellcheck shell=bash
 # Builds the Debian package. For scripts/packages, after scripts/lib/build-packages.sh.
 
+# A line of the package of the other system.
+spec() { sed -n "s/^$1: //p" "$into/source/packaging/fencelock.spec"; }
+
 build_deb() {
     need dpkg-shlibdeps dpkg-dev
     local root=$into/deb/root doc=$into/deb/root/usr/share/doc/fencelock author='The fencelock authors <OWNER@users.noreply.github.com>'
@@ -25,10 +28,10 @@ Architecture: $(dpkg --print-architecture)
 Section: admin
 Priority: optional
 Maintainer: $author
-Homepage: https://OWNER.github.io/fencelock
+Homepage: $(spec URL)
 Installed-Size: $(du -ks --exclude=DEBIAN "$root" | cut -f1)
 Depends: $(cd "$into/deb" && dpkg-shlibdeps -O root/usr/bin/fencelock | sed 's/^shlibs:Depends=//')
-Description: Run commands one at a time, on one machine or on fifty
+Description: $(spec Summary)
 $(sed -n '/^%description/,/^%files/s/^[^%]/ &/p' "$into/source/packaging/fencelock.spec")
 END
     chmod -R go=rX "$root"

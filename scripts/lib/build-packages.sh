@@ -21,6 +21,15 @@ build_npm() {
     package=$into/fencelock-linux-x64-$version.tgz
 }
 
+# The file that a proxy of modules serves.
+build_go() {
+    need go golang-go
+    module=github.com/fencelock/fencelock/clients/go
+    package=$into/fencelock-go-$version.zip
+    rm -f "$into"/*.zip
+    (cd clients/go && git archive --prefix="$module@v$version/" --output="$package" HEAD)
+}
+
 # lay_out DIRECTORY ZSH DOC: what the packages of systems have, at its places. ZSH and DOC differ.
 lay_out() {
     rm -rf "$1"

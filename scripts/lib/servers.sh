@@ -51,3 +51,5 @@ version_of() { "$1" --version | sed -E 's/^(\w+) server v=([0-9.]+).*/\1 \2/'; }
 
 # shellcheck source=scripts/lib/objects.sh
 . scripts/lib/objects.sh
+# shellcheck source=scripts/lib/postgres.sh
+. scripts/lib/postgres.sh

@@ -39,21 +39,3 @@ write_table() {
     sed -i -e "/$begin/,/$end/{//!d}" -e "/$begin/r $into/table" "$page"
     say "wrote $page"
 }
-
-# run_postgres: the contract over each way to a server, the guarantees to users, and chaos, on each version of PostgreSQL that is installed.
-# Adds a failure to $failed.
-run_postgres() {
-    local programs log suite any=
-    for programs in /usr/lib/postgresql/*/bin; do
-        [ -x "$programs/postgres" ] || continue
-        any=yes
-        for suite in '-p fencelock-postgres -- --include-ignored' '-p fencelock --all-features --test everywhere -- --include-ignored postgres::' '-p fencelock-chaos --test runs -- --include-ignored postgres::'; do
-            read -ra words <<<"$suite"
-            log=$into/postgres-$(basename "$(dirname "$programs")")-${words[1]}.log
-            FENCELOCK_POSTGRES_BIN=$programs FENCELOCK_ALL_WAYS=1 cargo test --locked "${words[@]}" >"$log" 2>&1 ||
-                { failed+=("PostgreSQL: ${words[1]}, see $log") && failures_in "$log"; }
-            say "$("$programs/postgres" --version): ${words[1]}: $(awk '/^test result: ok/ { n += $4 } END { print n + 0 }' "$log") passed"
-        done
-    done
-    [ -n "$any" ] || { say 'SKIPPED: there is no PostgreSQL'; [ -z "${CI:-}" ] || failed+=('PostgreSQL is missing'); }
-}

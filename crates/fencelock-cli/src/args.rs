@@ -3,6 +3,8 @@ use crate::commands::once::args::{Once, OncePer};
 #[cfg(feature = "top")]
 use crate::commands::top::args::Top;
 use crate::mode::ModeArguments;
+use crate::paths::PathArguments;
+use crate::serve::args::Serve;
 use crate::values::{Nested, Patience};
 use crate::{exit, notes, settings, values};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -38,7 +40,7 @@ pub(crate) struct Common {
     // The variable may contain a password, so the help must not show its value.
     #[arg(long, global = true, env = "FENCELOCK_URL", hide_env_values = true, value_hint = ValueHint::Url)]
     pub(crate) url: Option<String>,
-    /// Print errors only.
+    /// Print errors only, and with --json the result.
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
     /// Print debug messages; twice prints trace messages.
@@ -54,6 +56,7 @@ pub(crate) enum Command {
     Run(Run),
     Elect(Elect),
     Acquire(Acquire),
+    Serve(Serve),
     Renew(Renew),
     Release(Release),
     Status(Status),
@@ -111,7 +114,7 @@ impl Command {
     /// Whether this command acquires locks. The other commands create nothing on a backend.
     pub(crate) fn acquires(&self) -> bool {
         match self {
-            Self::Run(_) | Self::Acquire(_) => true,
+            Self::Run(_) | Self::Acquire(_) | Self::Serve(_) => true,
             Self::Elect(elect) => !elect.observe,
             _ => false,
         }
@@ -150,8 +153,10 @@ impl Command {
 #[command(after_help = exit::RUN, override_usage = "fencelock run [OPTIONS] KEY [--also KEY]... -- COMMAND [ARGUMENT]...")]
 pub(crate) struct Run {
     /// Name of the lock.
-    #[arg(value_parser = values::key)]
-    pub(crate) key: String,
+    #[arg(value_parser = values::key, required_unless_present = "path")]
+    pub(crate) key: Option<String>,
+    #[command(flatten)]
+    pub(crate) tree: PathArguments,
     /// Name of another lock to hold at the same time; repeat it for more.
     #[arg(long = "also", value_name = "KEY")]
     pub(crate) more_keys: Vec<String>,
@@ -232,9 +237,10 @@ pub(crate) struct Flock {
     pub(crate) no_fork: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum OnLost {
     /// Send TERM before the lease ends, then KILL.
+    #[default]
     Term,
     /// Print a warning; the command continues and may overlap the next holder.
     Warn,
@@ -263,11 +269,13 @@ pub(crate) struct LeaseArguments {
 /// Without --while-pid, the lease is not renewed: choose a TTL longer than the work, or renew in time. File locks end with their
 /// process, so they need --while-pid.
 #[derive(Debug, Clone, Args)]
-#[command(after_help = exit::OTHERS)]
+#[command(after_help = exit::OTHERS, mut_arg("path", |path| path.requires("while_pid")))]
 pub(crate) struct Acquire {
     /// Name of the lock.
-    #[arg(value_parser = values::key)]
-    pub(crate) key: String,
+    #[arg(value_parser = values::key, required_unless_present = "path", conflicts_with = "path")]
+    pub(crate) key: Option<String>,
+    #[command(flatten)]
+    pub(crate) tree: PathArguments,
     /// Name of another lock to hold at the same time; repeat it for more. The output has a line for each, and the release of one
     /// releases all.
     #[arg(long = "also", value_name = "KEY", requires = "while_pid")]
@@ -302,6 +310,10 @@ pub(crate) struct Acquire {
         hide_possible_values = true
     )]
     pub(crate) on_lost: Option<OnLost>,
+    /// When the process has ended, end what it has left in its process group and its session, TERM and then KILL, before the lock is
+    /// free. It must lead one of both. Processes that have made groups and sessions of their own go on.
+    #[arg(long, requires = "while_pid", help_heading = "Holding")]
+    pub(crate) end_group: bool,
     /// Time to live of the lease; only `renew` extends it, or the keeper of --while-pid.
     #[arg(long, value_name = "DURATION", value_parser = values::span, default_value = settings::TTL, help_heading = "Holding")]
     pub(crate) ttl: Duration,
@@ -331,23 +343,25 @@ pub(crate) struct Renew {
 #[derive(Debug, Clone, Args)]
 #[command(after_help = exit::OTHERS)]
 #[command(
-    override_usage = "fencelock release KEY --holder HOLDER\n       fencelock release --all --while-pid PID [--owner NAME]"
+    override_usage = "fencelock release KEY --holder HOLDER\n       fencelock release --all --while-pid PID [--owner NAME]\n       fencelock release --path PATH --while-pid PID [--owner NAME]"
 )]
 pub(crate) struct Release {
     /// Name of the lock.
-    #[arg(value_parser = values::key, required_unless_present = "all")]
+    #[arg(value_parser = values::key, required_unless_present_any = ["all", "path"], conflicts_with = "path")]
     pub(crate) key: Option<String>,
+    #[command(flatten)]
+    pub(crate) tree: PathArguments,
     /// The holder ID that `acquire` printed.
-    #[arg(long, required_unless_present = "all")]
+    #[arg(long, required_unless_present = "while_pid", conflicts_with = "while_pid")]
     pub(crate) holder: Option<String>,
     /// Release all locks that `acquire --while-pid` keeps for a process and an owner, on this backend.
-    #[arg(long, requires = "while_pid", conflicts_with_all = ["key", "holder"])]
+    #[arg(long, requires = "while_pid", conflicts_with_all = ["key", "holder", "path"])]
     pub(crate) all: bool,
     /// The process for which the locks are kept.
-    #[arg(long, value_name = "PID", requires = "all", value_parser = values::process)]
+    #[arg(long, value_name = "PID", conflicts_with = "key", value_parser = values::process)]
     pub(crate) while_pid: Option<u32>,
     /// Whose locks these are among those of the process [default: none]
-    #[arg(long, value_name = "NAME", requires = "all", value_parser = values::owner)]
+    #[arg(long, value_name = "NAME", requires = "while_pid", value_parser = values::owner)]
     pub(crate) owner: Option<String>,
 }
 
@@ -358,8 +372,10 @@ pub(crate) struct Release {
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct Status {
     /// Name of the lock.
-    #[arg(value_parser = values::key)]
-    pub(crate) key: String,
+    #[arg(value_parser = values::key, required_unless_present = "path", conflicts_with = "path")]
+    pub(crate) key: Option<String>,
+    #[command(flatten)]
+    pub(crate) tree: PathArguments,
     /// Also show the first 100 waiters, in the order in which they are served. JSON always has them.
     #[arg(long)]
     pub(crate) waiters: bool,
@@ -375,8 +391,10 @@ pub(crate) struct Status {
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct List {
     /// List only keys that begin with this.
-    #[arg(default_value = "", hide_default_value = true)]
-    pub(crate) prefix: String,
+    #[arg(conflicts_with = "path")]
+    pub(crate) prefix: Option<String>,
+    #[command(flatten)]
+    pub(crate) tree: PathArguments,
 }
 
 /// Register the servers of a redlock:// URL as one set.
@@ -386,7 +404,7 @@ pub(crate) struct List {
 /// it may have granted has ended. The command is idempotent. Clients with another list or another `max_ttl=` fail
 /// afterwards.
 ///
-/// It also applies to redis:// with quarantine=on. With postgres:// it makes the schema, or updates its functions
+/// It also applies to redis:// with quarantine=on. In a database it makes the schema, or updates its functions
 /// and its quarantine.
 #[allow(clippy::doc_markdown, reason = "this is help text")]
 #[derive(Debug, Clone, Args)]

@@ -1,7 +1,8 @@
 use rustix::process::WaitStatus;
+use serde::{Deserialize, Serialize};
 
 /// A state change of the command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Change {
     /// It exited with this code.
     Exited(u8),

@@ -1,5 +1,6 @@
 use crate::change::Change;
-use crate::descendants::{Descendants, Round, UnsignalledProcess, adopt_orphans};
+use crate::child_socket::{Variable, set_environment};
+use crate::descendants::{Descendants, Round, adopt_orphans};
 use crate::parent_death_watcher::{Deadlines, NotStarted, ParentDeathWatcher, WatcherMessage};
 use crate::terminal;
 use nix::sys::signal::SigSet;
@@ -14,24 +15,16 @@ use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 /// The command, in its own process group, and its descendants.
 #[derive(Debug)]
 pub(crate) struct Child {
-    pid: Pid,
+    /// The command, which leads its process group.
+    pub(crate) pid: Pid,
     changes: Stream,
     /// The watcher process. Without it the command is a child of this process.
     watcher: Option<ParentDeathWatcher>,
     /// The watcher was killed.
-    orphaned: bool,
-    below: Descendants,
+    pub(crate) orphaned: bool,
+    pub(crate) below: Descendants,
     /// This process has received the exit status of the command.
     reaped: bool,
-}
-
-/// A notification about the command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Notice {
-    /// Its state has changed.
-    Changed(Change),
-    /// This process was late, so the watcher sent this signal to the command and its descendants.
-    Late(Signal),
 }
 
 impl Child {
@@ -60,25 +53,10 @@ impl Child {
         Ok(Self { pid, changes, watcher, orphaned: false, below, reaped: false })
     }
 
-    /// The process group of the command.
-    pub(crate) fn group(&self) -> Pid {
-        self.pid
-    }
-
     /// Sends a signal to the process group of the command.
     pub(crate) fn signal(&self, signal: Signal) {
         // An empty group is not an error. Termination reports processes that refuse the signal.
         let _ = kill_process_group(self.pid, signal);
-    }
-
-    /// Sends TERM to the process group of the command. Returns the processes that refuse it.
-    pub(crate) fn term_group(&mut self) -> Vec<UnsignalledProcess> {
-        self.below.term_group(self.pid)
-    }
-
-    /// Sends TERM to all descendants that have not received it.
-    pub(crate) fn term_others(&mut self) -> Vec<UnsignalledProcess> {
-        self.below.term_others()
     }
 
     /// Sends KILL to the command and all descendants that are visible now.
@@ -89,11 +67,6 @@ impl Child {
             self.signal(Signal::KILL);
         }
         round
-    }
-
-    /// The number of live descendants.
-    pub(crate) fn rest(&self) -> usize {
-        self.below.count()
     }
 
     /// Sends the watcher the deadlines after which it acts.
@@ -110,11 +83,6 @@ impl Child {
         }
     }
 
-    /// Whether the watcher was killed.
-    pub(crate) const fn is_orphaned(&self) -> bool {
-        self.orphaned
-    }
-
     /// Releases the command after it has exited. Its descendants keep running.
     pub(crate) fn let_go(self) {
         match self.watcher {
@@ -124,17 +92,13 @@ impl Child {
     }
 
     /// Waits for the next notification. Cancel safe.
-    pub(crate) async fn notice(&mut self) -> io::Result<Notice> {
+    pub(crate) async fn notice(&mut self) -> io::Result<WatcherMessage> {
         while let Some(watcher) = &mut self.watcher {
-            match watcher.next_message().await {
-                Some(WatcherMessage::Changed(change)) => return Ok(Notice::Changed(change)),
-                Some(WatcherMessage::Late(signal)) => return Ok(Notice::Late(signal)),
-                Some(WatcherMessage::Started(_) | WatcherMessage::Failed(_)) => {}
-                None => {
-                    self.orphaned = true;
-                    self.kill_watcher();
-                }
+            if let Some(message) = watcher.next_message().await {
+                return Ok(message);
             }
+            self.orphaned = true;
+            self.kill_watcher();
         }
         loop {
             let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
@@ -142,22 +106,10 @@ impl Child {
                 && let Some(change) = Change::of(status)
             {
                 self.reaped = !matches!(change, Change::Stopped(_));
-                return Ok(Notice::Changed(change));
+                return Ok(WatcherMessage::Changed(change));
             }
             self.changes.recv().await;
         }
-    }
-}
-
-/// An environment variable to set, or to remove if it has no value.
-pub(crate) type Variable = (&'static str, Option<String>);
-
-pub(crate) fn set_environment(command: &mut Command, environment: &[Variable]) {
-    for (name, value) in environment {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
     }
 }
 

@@ -1,169 +1,129 @@
 //! The socket between this program and a process of it that it starts: descriptors, arguments and short messages.
 
-use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
-};
-use rustix::process::Pid;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read};
+use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::time::Duration;
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Interest};
+use tokio::net::UnixStream;
+use tokio::time::timeout;
 
 /// The standard input, and two files for each of at most 16 locks: a row has a slot file too.
-const DESCRIPTORS: usize = 1 + 2 * 16;
+pub(crate) const DESCRIPTORS: usize = 1 + 2 * 16;
 
-/// A partially read message. All messages in one direction have `N` bytes.
+/// Where a reader has ended, that is an error and no signal.
+#[cfg(target_os = "linux")]
+const NO_SIGNAL: SendFlags = SendFlags::NOSIGNAL;
+#[cfg(not(target_os = "linux"))]
+const NO_SIGNAL: SendFlags = SendFlags::empty();
+
+/// Lines of JSON to and from another process of this program.
 #[derive(Debug)]
-pub(crate) struct MessageBuffer<const N: usize> {
-    bytes: [u8; N],
-    filled: usize,
+pub(crate) struct JsonLines {
+    stream: BufReader<UnixStream>,
+    /// What was read of the next line.
+    line: Vec<u8>,
 }
 
-impl<const N: usize> MessageBuffer<N> {
-    pub(crate) const fn new() -> Self {
-        Self { bytes: [0; N], filled: 0 }
+/// For a line that the other side has to read.
+const WRITING: Duration = Duration::from_secs(1);
+/// Far more than the locks of a session take.
+const LONGEST_LINE: usize = 1 << 24;
+
+impl JsonLines {
+    pub(crate) fn new(stream: UnixStream) -> Self {
+        Self { stream: BufReader::new(stream), line: Vec::new() }
     }
 
-    /// The free part of the buffer.
-    pub(crate) fn free(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.filled..]
+    pub(crate) fn stream(&self) -> &UnixStream {
+        self.stream.get_ref()
     }
 
-    /// Records received bytes. Returns the message when it is complete.
-    pub(crate) fn advance(&mut self, bytes: usize) -> Option<[u8; N]> {
-        self.filled += bytes;
-        (self.filled == N).then(|| {
-            self.filled = 0;
-            self.bytes
-        })
+    /// The next line; `None` after the last one. Cancel safe.
+    pub(crate) async fn read<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
+        let line = next_line(&mut self.stream, &mut self.line, LONGEST_LINE).await?;
+        Ok(line.map(|line| serde_json::from_slice(&line)).transpose()?)
+    }
+
+    /// # Errors
+    /// The other side has ended, or does not read.
+    pub(crate) async fn write(&mut self, message: &impl Serialize) -> io::Result<()> {
+        let line = serde_json::to_string(message)? + "\n";
+        timeout(WRITING, self.stream.write_all(line.as_bytes())).await?
     }
 }
 
-/// Sends without waiting, and returns the number of bytes that were sent: all of a short message.
-pub(crate) fn send(socket: impl AsFd, message: &[u8]) -> io::Result<usize> {
-    Ok(rustix::net::send(socket, message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?)
+/// The next line of at most `longest` bytes, of which there may be a part in `line`; `None` after the last one, or if it is longer.
+/// Cancel safe.
+async fn next_line(
+    stream: &mut (impl AsyncBufRead + Unpin),
+    line: &mut Vec<u8>,
+    longest: usize,
+) -> io::Result<Option<Vec<u8>>> {
+    let left = longest.saturating_sub(line.len());
+    stream.take(left as u64).read_until(b'\n', line).await?;
+    Ok((line.last() == Some(&b'\n')).then(|| std::mem::take(line)))
 }
 
-/// Reads the available bytes without waiting; zero bytes mean the end.
-pub(crate) fn receive(socket: impl AsFd, free: &mut [u8]) -> io::Result<usize> {
-    let (length, _) = rustix::net::recv(socket, free, RecvFlags::DONTWAIT)?;
-    Ok(length)
-}
-
-/// Sends the length of the encoded command, the standard input of this process, and `locks`.
-pub(crate) fn send_descriptors(socket: impl AsFd, length: usize, locks: &[OwnedFd]) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let stdin = io::stdin();
-    let descriptors: Vec<_> = std::iter::once(stdin.as_fd()).chain(locks.iter().map(AsFd::as_fd)).collect();
-    if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-        return Err(io::Error::other("too many locks"));
-    }
-    sendmsg(socket, &[IoSlice::new(&length.to_le_bytes())], &mut control, SendFlags::NOSIGNAL)?;
+/// Sends a short line without waiting.
+pub(crate) fn send(socket: impl AsFd, message: &impl Serialize) -> io::Result<()> {
+    let line = serde_json::to_string(message)? + "\n";
+    rustix::net::send(socket, line.as_bytes(), NO_SIGNAL | SendFlags::DONTWAIT)?;
     Ok(())
 }
 
-/// The arguments of the command as bytes. No argument contains a zero.
-pub(crate) fn encode_command(command: &[OsString]) -> Vec<u8> {
-    command.iter().flat_map(|word| [word.as_bytes(), b"\0"]).flatten().copied().collect()
-}
+/// An environment variable to set, or to remove if it has no value.
+pub(crate) type Variable = (&'static str, Option<String>);
 
-/// The standard input, if it is a socket of the parent process: `role` is internal to that `command`, and serves no other process.
-pub(crate) fn of_parent(role: &str, command: &str) -> Option<BorrowedFd<'static>> {
-    let socket = rustix::stdio::stdin();
-    let peer = peer(socket);
-    if peer.is_none() {
-        eprintln!("fencelock: {role} is internal to `fencelock {command}`; see `fencelock {command} --help`");
-    }
-    // A parent that has died in the meantime needs no report.
-    (peer.is_some() && peer == rustix::process::getppid()).then_some(socket)
-}
-
-/// The process that created this socket pair, according to the kernel; `None` if unknown, or of another user.
-fn peer(socket: impl AsFd) -> Option<Pid> {
-    let made_by = rustix::net::sockopt::socket_peercred(socket).ok()?;
-    (made_by.uid == rustix::process::geteuid()).then_some(made_by.pid)
-}
-
-/// What the watcher needs to start the command.
-#[derive(Debug)]
-pub(crate) struct Job {
-    pub(crate) stdin: OwnedFd,
-    /// The files of the locks.
-    pub(crate) locks: Vec<OwnedFd>,
-    pub(crate) command: Vec<OsString>,
-}
-
-impl Job {
-    /// Waits for the job. It fails if the peer has exited, or if this process may not have so many open files.
-    pub(crate) fn receive(socket: BorrowedFd<'_>) -> io::Result<Self> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut length = [0; size_of::<usize>()];
-        // Reads these bytes only: the kernel attaches the descriptors to them.
-        let received = recvmsg(socket, &mut [IoSliceMut::new(&mut length)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
-        if received.bytes < length.len() {
-            return Err(ErrorKind::UnexpectedEof.into());
-        }
-        if received.flags.contains(ReturnFlags::CTRUNC) {
-            return Err(Errno::MFILE.into());
-        }
-        let rights = control.drain().filter_map(|part| match part {
-            RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
-            _ => None,
-        });
-        let mut descriptors = rights.flatten();
-        let stdin = descriptors.next().ok_or(ErrorKind::UnexpectedEof)?;
-        let locks = descriptors.collect();
-        let mut command = vec![0; usize::from_le_bytes(length)];
-        let mut stream = File::from(socket.try_clone_to_owned()?);
-        stream.read_exact(&mut command)?;
-        let words = command.split_inclusive(|byte| *byte == 0);
-        let command = words.map(|word| OsString::from_vec(word[..word.len() - 1].to_vec())).collect();
-        Ok(Self { stdin, locks, command })
+pub(crate) fn set_environment(command: &mut Command, environment: &[Variable]) {
+    for (name, value) in environment {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Starts this program again, in a role of its own and with a socket as its standard input.
+pub(crate) fn start(configure: impl FnOnce(&mut Command)) -> io::Result<(Child, UnixStream)> {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    let ours = UnixStream::from_std(ours)?;
+    let mut program = Command::new("/proc/self/exe");
+    program.arg0("fencelock").stdin(OwnedFd::from(theirs));
+    configure(&mut program);
+    Ok((program.spawn()?, ours))
+}
 
-    #[test]
-    fn a_message_received_in_parts_is_complete() {
-        let mut buffer = MessageBuffer::<3>::new();
-        buffer.free()[..2].copy_from_slice(b"ab");
-        assert_eq!(buffer.advance(2), None);
-        assert_eq!(buffer.free().len(), 1);
-        buffer.free().copy_from_slice(b"c");
-        assert_eq!(buffer.advance(1), Some(*b"abc"));
-        assert_eq!(buffer.free().len(), 3);
+/// Sends what the started process needs: the standard input of this process, `files`, and words, which may be longer than the buffer of
+/// the socket.
+pub(crate) async fn send_job(socket: &UnixStream, words: &[OsString], files: &[OwnedFd]) -> io::Result<()> {
+    // No argument contains a zero.
+    let job: Vec<u8> = words.iter().flat_map(|word| [word.as_bytes(), b"\0"]).flatten().copied().collect();
+    send_descriptors(socket, job.len(), files)?;
+    let mut rest = &job[..];
+    while !rest.is_empty() {
+        let send = || Ok(rustix::net::send(socket, rest, NO_SIGNAL | SendFlags::DONTWAIT)?);
+        rest = &rest[socket.async_io(Interest::WRITABLE, send).await?..];
     }
+    Ok(())
+}
 
-    #[test]
-    fn the_peer_of_a_pair_is_its_creator_and_a_file_has_none() {
-        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-        assert_eq!(peer(&ours), Some(rustix::process::getpid()));
-        assert_eq!(peer(File::open("/dev/null").unwrap()), None);
+fn send_descriptors(socket: impl AsFd, length: usize, files: &[OwnedFd]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let stdin = io::stdin();
+    let descriptors: Vec<_> = std::iter::once(stdin.as_fd()).chain(files.iter().map(AsFd::as_fd)).collect();
+    if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+        return Err(io::Error::other("too many locks"));
     }
-
-    #[test]
-    fn a_received_job_is_the_sent_one() {
-        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-        let command: Vec<_> = ["sh", "-c", "", "a b\nc"].map(OsString::from).into();
-        let lock = File::open("/dev/null").unwrap();
-        let encoded = encode_command(&command);
-        send_descriptors(&ours, encoded.len(), &[lock.try_clone().unwrap().into()]).unwrap();
-        send(&ours, &encoded).unwrap();
-        let job = Job::receive(theirs.as_fd()).unwrap();
-        assert_eq!(job.command, command);
-        let file = |descriptor: BorrowedFd<'_>| rustix::fs::fstat(descriptor).map(|file| (file.st_dev, file.st_ino));
-        assert_eq!(file(job.stdin.as_fd()), file(io::stdin().as_fd()));
-        assert_eq!(job.locks.iter().map(|lock| file(lock.as_fd())).collect::<Vec<_>>(), [file(lock.as_fd())]);
-        drop(ours);
-        assert!(Job::receive(theirs.as_fd()).is_err(), "the peer has exited");
-    }
+    sendmsg(socket, &[IoSlice::new(&length.to_le_bytes())], &mut control, NO_SIGNAL)?;
+    Ok(())
 }

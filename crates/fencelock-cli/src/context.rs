@@ -7,7 +7,8 @@ use crate::{secrets, stdout};
 #[cfg(feature = "file")]
 use fencelock::backends::File;
 use fencelock::backends::{ConnectError, lazy, on_demand, scheme_of};
-use fencelock::{Backend, Client, Error};
+use fencelock::{Backend, Builder, Client, Error};
+use serde_json::Value;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +28,11 @@ pub(crate) const CLOSING: Duration = Duration::from_secs(2);
 /// replied is not waited for: the place in its queue ends by itself.
 pub(crate) const LEAVING: Duration = Duration::from_millis(250);
 
+/// That limit. Servers that did not answer are not waited for here: the end of the runtime tries once more, with connections of its own.
+pub(crate) fn leaving<T>(ended: &Result<T, Failure>) -> Duration {
+    if ended.as_ref().is_err_and(|failure| failure.exit == Exit::Unreachable) { Duration::ZERO } else { LEAVING }
+}
+
 impl Context {
     pub(crate) fn new(common: &Common, settings: Result<Settings, Failure>, only_inspects: bool) -> Self {
         let report = Reporter { json: common.json, quiet: common.quiet, verbose: common.verbose > 0 };
@@ -36,22 +42,27 @@ impl Context {
 
     /// Connects to the backend. It must be visible to other processes.
     pub(crate) async fn connect(&self) -> Result<Client, Failure> {
-        let client = Client::builder().sharing(false).connect(&self.url()?).await;
+        let client = alone().connect(&self.url()?).await;
         self.usable(client.map_err(Failure::from))
     }
 
     /// Connects for diagnosis, also if the servers do not answer.
     pub(crate) async fn connect_to_inspect(&self) -> Result<Client, Failure> {
-        self.usable(of(lazy(&self.url()?).await, Failure::without_advice))
+        self.usable(of(lazy(&self.url()?).await, alone(), Failure::without_advice))
     }
 
     /// Connects for commands that wait: an unreachable server is retried, also at the start.
     pub(crate) async fn connect_to_wait(&self) -> Result<Client, Failure> {
+        self.connect_on_demand(alone()).await
+    }
+
+    /// Connects like [`Self::connect_to_wait`], with other settings of the client.
+    pub(crate) async fn connect_on_demand(&self, settings: Builder) -> Result<Client, Failure> {
         let url = self.url()?;
         if !self.only_inspects && self.settings()?.url()?.is_none() {
             self.report.tell_default(&url);
         }
-        self.usable(of(on_demand(&url).await, |error| error.clone().into()))
+        self.usable(of(on_demand(&url).await, settings, |error| error.clone().into()))
     }
 
     /// Names the file of a URL that cannot be used.
@@ -71,7 +82,6 @@ impl Context {
     }
 
     /// What the URL says beside the address, in one order.
-    #[cfg(target_os = "linux")]
     pub(crate) fn options(&self) -> Result<String, Failure> {
         let url = self.url()?;
         let mut options: Vec<_> = url.split(['?', '&']).skip(1).filter(|option| !option.is_empty()).collect();
@@ -115,20 +125,39 @@ impl Context {
             signal = signals.ending() => Ok(signal.into()),
             done = work(&client) => done,
         };
-        let _ = client.close(LEAVING).await;
+        let _ = client.close(leaving(&done)).await;
         done
     }
 
-    /// Writes a result to stdout, unless `-q` is given.
+    /// Writes a result as one line: JSON, or text unless `-q` is given.
+    pub(crate) fn answer_with(
+        &self,
+        json: impl FnOnce() -> Value,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
+        let answer = if self.report.json { json().to_string() } else { text() };
+        self.answer(&format!("{answer}\n"))
+    }
+
+    /// Writes a result to stdout. With `-q` only programs read it, as JSON.
     pub(crate) fn answer(&self, text: &str) -> Result<(), Failure> {
-        if self.report.quiet {
+        if self.report.quiet && !self.report.json {
             return Ok(());
         }
         print(text)
     }
 }
 
-fn of(backend: Result<Arc<dyn Backend>, ConnectError>, failure: fn(&Error) -> Failure) -> Result<Client, Failure> {
+/// The client of one command, which claims once.
+fn alone() -> Builder {
+    Client::builder().sharing(false)
+}
+
+fn of(
+    backend: Result<Arc<dyn Backend>, ConnectError>,
+    settings: Builder,
+    failure: fn(&Error) -> Failure,
+) -> Result<Client, Failure> {
     let backend = backend.map_err(|error| {
         failure(&match error {
             ConnectError::Url(invalid) => Error::Config(invalid),
@@ -136,7 +165,7 @@ fn of(backend: Result<Arc<dyn Backend>, ConnectError>, failure: fn(&Error) -> Fa
             other => Error::from(other),
         })
     })?;
-    Ok(Client::builder().sharing(false).backend(backend)?)
+    Ok(settings.backend(backend)?)
 }
 
 /// Refuses backends that are not visible to other processes.
@@ -147,7 +176,7 @@ fn require_cross_process(client: Client) -> Result<Client, Failure> {
     let name = client.name();
     Err(Failure::new(
         Exit::Usage,
-        format!("locks at {name} are not visible to other processes; use file:DIR or redis://HOST"),
+        format!("locks at {name} end with this process, and no other one sees them; use file:DIR or redis://HOST"),
     ))
 }
 
@@ -158,15 +187,17 @@ pub(crate) fn may_colour() -> bool {
 
 /// Writes to stdout. A closed pipe, as in `fencelock list | head -1`, is not an error.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    match write(text) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(not_written(&error)),
-        _ => Ok(()),
-    }
+    print_next(text).map(drop)
 }
 
 /// Writes one of many lines to stdout. `false` if the reader has closed its end.
 pub(crate) fn print_next(text: &str) -> Result<bool, Failure> {
-    match write(text) {
+    delivered(write(text))
+}
+
+/// Whether a reader has what was written. A closed pipe is not an error.
+pub(crate) fn delivered(written: std::io::Result<()>) -> Result<bool, Failure> {
+    match written {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         written => written.map(|()| true).map_err(|error| not_written(&error)),
     }

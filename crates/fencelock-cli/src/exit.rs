@@ -60,7 +60,6 @@ impl Exit {
 
 impl Exit {
     /// The status that another process of this program reports.
-    #[cfg(target_os = "linux")]
     pub(crate) fn of_code(code: u8) -> Self {
         let known = [Self::Busy, Self::Lost, Self::Unreachable, Self::Usage, Self::Output, Self::System];
         known.into_iter().find(|exit| exit.code() == code).unwrap_or(Self::Child(code))
@@ -213,7 +212,7 @@ fn advice_on_busy(by: &Occupant, expires_in: Expiry) -> &'static str {
     }
 }
 
-fn exit_and_advice(error: &Error) -> (Exit, &'static str) {
+pub(crate) fn exit_and_advice(error: &Error) -> (Exit, &'static str) {
     match error {
         Error::Busy { holders, expires_in, .. } => (Exit::Busy, advice_on_busy(holders.first(), *expires_in)),
         Error::Lost { .. } => (Exit::Lost, ""),

@@ -1,7 +1,7 @@
 //! The fields of JSON output. docs/en/json.md documents them; a field name has the same meaning in all commands.
 
 use crate::mode::with_mode;
-use crate::text::{owner_of, prefix};
+use crate::text::{owner_of, prefix, process_of};
 use fencelock::{
     Expiry, FencingToken, HolderId, HolderInfo, Holding, Key, Liveness, Mode, Occupant, Owner, WaiterInfo, WindowDone,
 };
@@ -40,8 +40,8 @@ pub(crate) fn acquired(key: &Key, hold: (HolderId, FencingToken, Mode), ttl: Dur
 
 /// The fields that identify the holder.
 pub(crate) fn owner(owner: &Owner) -> Value {
-    let name = owner.label().and_then(owner_of);
-    json!({ "host": owner.host(), "pid": owner.pid(), "label": owner.label(), "name": name })
+    let (name, watched) = (owner.label().and_then(owner_of), owner.label().and_then(process_of));
+    json!({ "host": owner.host(), "pid": owner.pid(), "label": owner.label(), "name": name, "while_pid": watched })
 }
 
 /// The record that work is done in a window.
@@ -143,7 +143,10 @@ mod tests {
         let by = Occupant::from_wire(&format!("{proof} web-1:4242 nightly"));
         let held = Holding::new(Key::new("k").unwrap(), HolderInfo::new(by, Expiry::Never));
         let state = state("k", Some(&held), true);
-        assert_eq!(state["owner"], json!({ "host": "web-1", "pid": 4242, "label": "nightly", "name": null }));
+        assert_eq!(
+            state["owner"],
+            json!({ "host": "web-1", "pid": 4242, "label": "nightly", "name": null, "while_pid": null })
+        );
         assert!(state["foreign"].is_null() && !state.to_string().contains(&proof), "{state}");
     }
 

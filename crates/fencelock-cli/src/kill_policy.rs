@@ -19,11 +19,11 @@ pub(crate) struct KillPolicy {
     /// TERM for descendants outside of the process group of the command is due at this time.
     terminate_others_at: Option<Duration>,
     /// A termination signal was received.
-    termination_requested: bool,
+    pub(crate) termination_requested: bool,
     /// The lock is lost, so the end of the lease no longer matters.
-    lost: bool,
+    pub(crate) lost: bool,
     /// KILL was sent.
-    kill_sent: bool,
+    pub(crate) kill_sent: bool,
 }
 
 /// An action on the command.
@@ -173,15 +173,10 @@ impl KillPolicy {
         DueIn { term: later(term, self.rules.grace / 2), kill: later(kill, self.kill_margin() / 2) }
     }
 
-    /// The watcher has acted first and sent this signal.
-    pub(crate) fn watcher_acted(&mut self, now: Duration, signal: Signal) {
+    /// This signal was sent, by the watcher or to a command that has ended: what is left gets the grace period.
+    pub(crate) fn was_sent(&mut self, now: Duration, signal: Signal) {
         self.kill_at.get_or_insert(now.saturating_add(self.rules.grace));
         self.kill_sent |= signal == Signal::KILL;
-    }
-
-    /// The command has exited after a termination signal. Its descendants get the grace period.
-    pub(crate) fn start_grace(&mut self, now: Duration) {
-        self.kill_at.get_or_insert(now.saturating_add(self.rules.grace));
     }
 
     fn due_in(&self, now: Duration, remaining: Duration) -> DueIn {
@@ -203,21 +198,6 @@ impl KillPolicy {
     /// Whether the command is terminated when the lock is lost.
     pub(crate) fn terminates_on_loss(&self) -> bool {
         self.rules.on_lost == OnLost::Term
-    }
-
-    /// Whether the lock is lost.
-    pub(crate) const fn is_lost(&self) -> bool {
-        self.lost
-    }
-
-    /// Whether a termination signal was received.
-    pub(crate) const fn termination_requested(&self) -> bool {
-        self.termination_requested
-    }
-
-    /// Whether KILL was sent.
-    pub(crate) const fn kill_was_sent(&self) -> bool {
-        self.kill_sent
     }
 
     fn depends_on_lease(&self) -> bool {
@@ -307,11 +287,11 @@ mod tests {
     #[test]
     fn an_action_of_the_watcher_is_not_repeated() {
         let mut kill_policy = KillPolicy::new(RULES);
-        kill_policy.watcher_acted(secs(20), Signal::TERM);
+        kill_policy.was_sent(secs(20), Signal::TERM);
         assert_eq!(kill_policy.tick(secs(20), secs(10)), None);
         assert_eq!(kill_policy.tick(secs(30), ms(100)), Some(Action::KillAfterGrace));
         let mut kill_policy = KillPolicy::new(RULES);
-        kill_policy.watcher_acted(secs(30), Signal::KILL);
+        kill_policy.was_sent(secs(30), Signal::KILL);
         assert_eq!(kill_policy.tick(secs(30), Duration::ZERO), None);
         assert_eq!(kill_policy.lost(secs(30), LossReason::Expired), None);
     }

@@ -23,10 +23,15 @@ pub(crate) fn start(arguments: &Arguments) {
     };
     let mut filter = Targets::new().with_default(level.min(LevelFilter::INFO)).with_target("fencelock", level);
     if common.verbose == 0 {
-        // `run` reports losses and failed renewals itself, with their consequences.
-        filter = filter.with_target("fencelock::telemetry", LevelFilter::ERROR);
-        // Commands that wait report unreachable servers themselves.
-        filter = filter.with_target("fencelock::trouble", LevelFilter::ERROR);
+        if matches!(arguments.command, Command::Serve(_)) {
+            // Sessions wait for each other: that is no mistake in this program.
+            filter = filter.with_target("fencelock::driver::key_cell", LevelFilter::ERROR);
+        } else {
+            // `run` reports losses and failed renewals itself, with their consequences.
+            filter = filter.with_target("fencelock::telemetry", LevelFilter::ERROR);
+            // Commands that wait report unreachable servers themselves.
+            filter = filter.with_target("fencelock::trouble", LevelFilter::ERROR);
+        }
         if !arguments.command.acquires() {
             // A user that only looks needs no messages of the server.
             filter = filter.with_target("fencelock::holding", LevelFilter::ERROR);

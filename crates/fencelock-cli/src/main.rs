@@ -3,12 +3,11 @@
 //! `args`, `values` and `parse` read the arguments, `mistakes` words their errors, `settings` reads the files, `plan` checks the arguments, and
 //! `commands/` has one file for each command. For `run` and `elect`, `kill_policy` decides when the command must end, `supervisor` ends
 //! it, `parent_death_watcher/` is the second process, and `descendants` finds what the command has started. `keeper/` is the second
-//! process of `acquire --while-pid`. `exit`, `report` and `json` are exit codes and output, `metrics_file` is what a collector reads.
+//! process of `acquire --while-pid`, and `serve/` holds locks for other programs. `exit`, `report` and `json` are exit codes and output, `metrics_file` is what a collector reads.
 
 mod args;
 mod change;
 mod child;
-#[cfg(target_os = "linux")]
 mod child_socket;
 mod commands;
 mod context;
@@ -27,12 +26,17 @@ mod not_found;
 mod notes;
 mod parent_death_watcher;
 mod parse;
+mod paths;
 mod plan;
+mod proc;
 mod progress;
 mod report;
 mod secrets;
+mod serve;
 mod settings;
 mod signals;
+#[cfg(target_os = "linux")]
+mod started;
 mod stderr;
 mod stdout;
 mod supervisor;
@@ -66,8 +70,8 @@ fn main() -> ExitCode {
             exit.into()
         }
         Err(error) if !error.use_stderr() => {
-            let _ = error.print();
-            Exit::Success.into()
+            let report = Reporter { json: requests_json(std::env::args_os()), ..Reporter::default() };
+            context::delivered(error.print()).map_or_else(|failure| report.exit_of(&failure), |_| Exit::Success).into()
         }
         Err(error) => {
             Reporter { json: requests_json(std::env::args_os()), ..Reporter::default() }.reject(&error);
@@ -86,14 +90,11 @@ fn execute(arguments: Arguments, settings: Result<Settings, Failure>) -> Exit {
     logging::start(&arguments);
     let context = Context::new(&arguments.common, settings, !arguments.command.acquires());
     let ended = check_open_files().and_then(|()| block_on_main_thread(commands::execute(arguments, &context)));
-    ended.and_then(|done| done).unwrap_or_else(|failure| {
-        context.report.fail(&failure);
-        failure.exit
-    })
+    ended.and_then(|done| done).unwrap_or_else(|failure| context.report.exit_of(&failure))
 }
 
 /// What every command needs: with fewer, the runtime panics, or a wait for a server never ends.
-const OPEN_FILES: usize = 24;
+pub(crate) const OPEN_FILES: usize = 24;
 
 pub(crate) fn check_open_files() -> Result<(), Failure> {
     let pairs: std::io::Result<Vec<_>> = (0..OPEN_FILES / 2).map(|_| UnixStream::pair()).collect();

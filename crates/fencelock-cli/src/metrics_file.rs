@@ -8,7 +8,9 @@ use crate::plan::Plan;
 use crate::report::{Event, Reporter};
 use fencelock::Clock;
 use fencelock::backends::BootClock;
+use fencelock::contract::fnv1a;
 use rustix::fs::{Access, FlockOperation, access, flock};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -56,19 +58,6 @@ pub(crate) fn check(plan: &Plan) -> Result<(), Failure> {
             Ok(()) => Ok(()),
         },
     }
-}
-
-/// What comes before the wait for the locks. If it fails, that is how the run has ended.
-pub(crate) async fn write_failure<T>(
-    plan: &Plan,
-    report: Reporter,
-    work: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
-    let done = work.await;
-    if let Err(failure) = &done {
-        RunMetrics::new(plan, report).write_end(failure.exit).await;
-    }
-    done
 }
 
 /// The numbers of a run under way.
@@ -127,7 +116,8 @@ impl<'a> RunMetrics<'a> {
             Err(_) => Err("the file system does not answer".to_owned()),
         };
         if let Err(why) = written {
-            self.report.emit(&Event::NotMeasured { why: &why });
+            let text = format!("cannot write --metrics-file: {why}");
+            self.report.emit(&Event::info("not_measured", text, json!({ "reason": why })));
         }
     }
 }
@@ -221,14 +211,9 @@ fn file_name(key: &str) -> String {
     }
     if name.len() > LONGEST {
         name.truncate(LONGEST);
-        let _ = write!(name, "~{:016x}", digest(key));
+        let _ = write!(name, "~{:016x}", fnv1a(key));
     }
     name + ".prom"
-}
-
-/// FNV-1a: the same in every version of this program.
-fn digest(key: &str) -> u64 {
-    key.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 #[cfg(test)]
@@ -236,26 +221,6 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
     use std::thread;
-
-    #[test]
-    fn a_file_keeps_what_a_run_does_not_change() {
-        let directory = tempfile::tempdir().unwrap();
-        let read = || fs::read_to_string(directory.path().join("fencelock-k.prom")).unwrap();
-        update(directory.path(), "k", &[(START, 12.0), (WAIT, 0.5)], None).unwrap();
-        let started = "# HELP fencelock_run_last_start_timestamp_seconds When the command was started last.\n\
-                       # TYPE fencelock_run_last_start_timestamp_seconds gauge\n\
-                       fencelock_run_last_start_timestamp_seconds{key=\"k\"} 12\n";
-        assert!(read().contains(started) && !read().contains("outcome"), "{}", read());
-        let first = || read().lines().find(|line| line.starts_with(FIRST)).map(str::to_owned).unwrap();
-        let since = first();
-        update(directory.path(), "k", &[(WAIT, 3.0), (STATUS, 75.0)], Some("busy")).unwrap();
-        for line in ["start_timestamp_seconds{key=\"k\"} 12", "wait_seconds{key=\"k\"} 3", "outcome=\"busy\"} 1"] {
-            assert!(read().contains(line), "{line}: {}", read());
-        }
-        assert_eq!(first(), since);
-        assert_eq!(read().matches("} 0\n").count(), OUTCOMES.len() - 1, "{}", read());
-        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no other file is left");
-    }
 
     #[test]
     fn a_reader_sees_a_whole_file_and_runs_beside_each_other_lose_nothing() {

@@ -19,8 +19,11 @@ pub(crate) fn explain(mut error: clap::Error) -> clap::Error {
         return no_command(&mut command.unwrap_or(program), word);
     }
     let name = command.as_ref().map(|command| command.get_name().to_owned()).unwrap_or_default();
-    let all = command.iter().flat_map(Command::get_arguments).filter_map(|option| option.get_long());
-    let options: Vec<_> = all.map(str::to_owned).collect();
+    let typed = text_of(&error, ContextKind::InvalidArg).and_then(|typed| typed.strip_prefix("--"));
+    let meant = typed.and_then(|typed| {
+        let mut options = command.iter().flat_map(Command::get_arguments).filter_map(|option| option.get_long());
+        options.find(|name| is_slip(typed, name)).map(|name| format!("--{name}"))
+    });
     if let Some(mut command) = command {
         error.insert(ContextKind::Usage, ContextValue::StyledStr(command.render_usage()));
     }
@@ -31,12 +34,9 @@ pub(crate) fn explain(mut error: clap::Error) -> clap::Error {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![advice.into()]));
     }
     // A prefix in common is not what a typist slips on.
-    let meant = text_of(&error, ContextKind::InvalidArg).and_then(|typed| {
-        options.into_iter().find(|name| typed.strip_prefix("--").is_some_and(|typed| is_slip(typed, name)))
-    });
-    match meant {
-        Some(name) => drop(error.insert(ContextKind::SuggestedArg, ContextValue::String(format!("--{name}")))),
-        None => drop(error.remove(ContextKind::SuggestedArg)),
+    error.remove(ContextKind::SuggestedArg);
+    if let Some(meant) = meant {
+        error.insert(ContextKind::SuggestedArg, ContextValue::String(meant));
     }
     let (typed, similar) = (ContextKind::InvalidValue, ContextKind::SuggestedValue);
     if !text_of(&error, typed).zip(text_of(&error, similar)).is_some_and(|(typed, similar)| is_slip(typed, similar)) {

@@ -1,10 +1,15 @@
 //! Locks that this program runs under. Waiting for one of them would deadlock.
 
-use crate::child::Variable;
+use crate::child_socket::Variable;
 use crate::exit::{Exit, Failure};
+use crate::keeper::is_of;
+use crate::paths::is_part;
+use crate::plan::Plan;
+use crate::proc::{Ancestor, arguments_of};
 use crate::text::plain;
-use fencelock::{Client, HolderId, Holding};
+use fencelock::{Client, HolderId, HolderInfo, Holding, Mode, Occupant, TreePath};
 use serde_json::{Value, json};
+use std::path::Path;
 
 /// The key of the innermost lock, or the keys of the innermost locks, one in each line, their holder ids likewise, and their backend;
 /// outer locks are in [`OUTER`].
@@ -99,6 +104,36 @@ impl Nesting {
         Ok(())
     }
 
+    /// The keys of a path that this program runs under, and which it need not claim: others may wait for them in vain. A command under
+    /// an exclusive lock may lock what is below it, and one under any lock what is beside it.
+    ///
+    /// # Errors
+    /// It would wait for itself.
+    pub(crate) async fn has(&self, plan: &Plan, backend: &str, client: &Client) -> Result<Vec<String>, Failure> {
+        let (locks, is_run, mut has) = (plan.of_path().unwrap_or_default(), !plan.command.is_empty(), Vec::new());
+        for lock in &locks {
+            let names = self.keys().filter(|name| is_part(lock, name));
+            for OuterLock { key, holder, .. } in names.flat_map(|name| self.of(name, backend)) {
+                let Some(found) = client.inspect(key).await? else { continue };
+                let is_it = |hold: &&HolderInfo| hold.holder_id().map(|id| id.to_string()) == *holder;
+                let Some(outer) = found.holders.iter().find(is_it).map(|hold| hold.mode) else { continue };
+                if outer.same_class(lock.1) || is_run && outer == Mode::Exclusive && lock.1 == Mode::Shared {
+                    has.push(key.clone());
+                    break;
+                }
+                let (path, on) = (&plan.keys[0], TreePath::of_key(key).unwrap_or_default());
+                let why = format!(
+                    "{path}: this program runs under a lock on {on} or below it (FENCELOCK_KEYS, FENCELOCK_OUTER), which it would wait \
+                     for until it exits; use --nested-ok if that lock is released"
+                );
+                return Err(Failure::new(Exit::Usage, why));
+            }
+        }
+        // A reader under a reader of the same path.
+        has.truncate(locks.len().saturating_sub(1));
+        Ok(if is_run { has } else { Vec::new() })
+    }
+
     /// Refuses to wait for one of the slots of `key` if this program runs under all of them.
     pub(crate) async fn check_slots(
         &self,
@@ -117,22 +152,56 @@ impl Nesting {
         refused
     }
 
-    /// The environment of a command that runs under these locks too. With several keys, the variable for a single key is
-    /// removed, so that a script does not mistake the first key for all.
-    pub(crate) fn with(&self, keys: &[String], backend: &str) -> [Variable; 4] {
+    /// The environment of a command that runs under these locks too.
+    pub(crate) fn with(&self, keys: &[String], backend: &str) -> Vec<Variable> {
         let outer: Value = self.locks.iter().map(|lock| json!([lock.key, lock.backend, lock.holder])).collect();
-        [
-            (KEY, only(keys)),
-            (KEYS, Some(keys.join("\n"))),
-            (BACKEND, Some(backend.to_owned())),
-            (OUTER, Some(outer.to_string())),
-        ]
+        let around = [(BACKEND, Some(backend.to_owned())), (OUTER, Some(outer.to_string()))];
+        of_each(KEY, KEYS, keys).into_iter().chain(around).collect()
     }
 }
 
-/// The variables that only a single lock sets.
-pub(crate) fn only(values: &[String]) -> Option<String> {
-    if let [value] = values { Some(value.clone()) } else { None }
+/// Refuses to wait for a lock of a `fencelock` that this program runs under, although the environment, which `sudo` and `env -i` clear, does
+/// not say so. The record names the host and the process, and the arguments of that process name the key: it may be that of another
+/// container under the same host name. Without an answer of the backend nothing is refused.
+pub(crate) async fn held_by_ancestor(ancestors: &[Ancestor], awaited: &Plan, client: &Client) -> Option<Failure> {
+    let above: Vec<_> = ancestors.iter().filter_map(|above| Some((above.pid, arguments(above.pid)?))).collect();
+    for key in &awaited.keys {
+        let names_key =
+            |words: &[String]| words.iter().any(|word| word == key || word.strip_prefix("--also=") == Some(key));
+        let above: Vec<_> = above.iter().filter(|(_, words)| names_key(words)).map(|(pid, _)| *pid).collect();
+        if above.is_empty() {
+            continue;
+        }
+        let key = if awaited.slots == Some(1) { format!("{key}#0") } else { key.clone() };
+        let Ok(Some(found)) = client.inspect(&key).await else { continue };
+        let holds = |hold: &&HolderInfo| {
+            let Occupant::Holder(holder) = &hold.occupant else { return false };
+            (hold.mode == Mode::Exclusive || awaited.mode == Mode::Exclusive)
+                && above.iter().any(|pid| is_of(&holder.owner, *pid))
+        };
+        if let Some(hold) = found.holders.iter().find(holds) {
+            let why = format!(
+                "{key} is held by {}, which this program runs under, although its environment does not say so (sudo and env -i clear \
+                 it): waiting would deadlock; use another key, or --nested-ok if that lock is released",
+                hold.occupant
+            );
+            return Some(Failure::new(Exit::Usage, why));
+        }
+    }
+    None
+}
+
+/// The arguments of a process that runs this program.
+fn arguments(pid: i32) -> Option<Vec<String>> {
+    let words = arguments_of(pid);
+    let program = |path: &str| Path::new(path).file_name().map(ToOwned::to_owned);
+    (program(words.first()?) == program(&std::env::args().next()?)).then_some(words)
+}
+
+/// Two variables: for the only value, and for all. With several, the one for a single value is removed, so that a script does not
+/// mistake the first one for all.
+pub(crate) fn of_each(only: &'static str, all: &'static str, values: &[String]) -> [Variable; 2] {
+    [(only, if let [value] = values { Some(value.clone()) } else { None }), (all, Some(values.join("\n")))]
 }
 
 /// Whether this holder is listed, or one of the holders that are not.

@@ -13,10 +13,22 @@ pub(crate) fn parse(settings: Option<&Settings>) -> Result<Arguments, clap::Erro
 }
 
 /// Everything after `--` is the command. Without a KEY or NAME before it, the parser would read the first word of the command as
-/// the KEY.
+/// the KEY; with a path, it does.
 pub(crate) fn parse_from(words: &[OsString], settings: Option<&Settings>) -> Result<Arguments, clap::Error> {
-    let arguments = try_parse(words, settings)?;
-    let Some(dashes) = words.iter().position(|word| word == "--") else { return Ok(arguments) };
+    let mut arguments = try_parse(words, settings)?;
+    let dashes = words.iter().position(|word| word == "--");
+    if let Command::Run(run) = &mut arguments.command
+        && run.tree.path.is_some()
+    {
+        let before = try_parse(&words[..dashes.unwrap_or(words.len())], settings)?.command;
+        if matches!(before, Command::Run(Run { key: Some(_), .. })) {
+            let why = "--path is instead of a KEY; the command follows `--`: fencelock run --path PATH -- COMMAND";
+            return Err(error_of("run", ErrorKind::ArgumentConflict, why));
+        }
+        run.command.splice(0..0, run.key.take().map(OsString::from));
+        return Ok(arguments);
+    }
+    let Some(dashes) = dashes else { return Ok(arguments) };
     let (name, operand) = match arguments.command {
         Command::Run(_) => ("run", "KEY"),
         Command::Elect(_) => ("elect", "NAME"),
@@ -66,7 +78,8 @@ fn refuse_words_before_dashes(run: &Run, words_after_dashes: usize) -> Result<()
         return Ok(());
     }
     let words = |words: &[OsString]| words.iter().map(quoted).collect::<Vec<_>>();
-    let (key, middle, command) = (quoted(&OsString::from(&run.key)), words(middle), words(command).join(" "));
+    let (key, middle, command) =
+        (quoted(&OsString::from(run.key.as_deref().unwrap_or_default())), words(middle), words(command).join(" "));
     let (also, middle) = (middle.join(" --also "), middle.join(" "));
     let why = format!(
         "words between the KEY and `--` may be keys or the beginning of the command: {middle}\n\
@@ -136,7 +149,7 @@ mod tests {
             let words: Vec<_> = format!("fencelock run {line}").split(' ').map(OsString::from).collect();
             let Command::Run(run) = parse_from(&words, None).unwrap().command else { panic!("{line}") };
             let command: Vec<_> = run.command.iter().map(|word| word.to_str().unwrap().to_owned()).collect();
-            (run.key, run.more_keys.join("+"), command.join("+"))
+            (run.key.unwrap(), run.more_keys.join("+"), command.join("+"))
         };
         for (line, key, also, command) in [
             ("a --also b --also c -- d e", "a", "b+c", "d+e"),

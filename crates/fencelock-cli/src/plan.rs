@@ -1,19 +1,29 @@
-use crate::args::{OnLost, Run};
+use crate::args::{Acquire, OnLost, Run};
 use crate::commands::elect::args::Elect;
 use crate::commands::once::args::OnceWindow;
 use crate::mode::ModeArguments;
+use crate::paths::{PathArguments, is_part};
 use fencelock::contract::KeySet;
-use fencelock::{Mode, Span};
+use fencelock::{Key, Mode, Span, TreePath};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The plan of `run` and `elect`: validated arguments with defaults filled in.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// What a command acquires, and what runs under it: validated arguments with defaults filled in.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(clippy::struct_excessive_bools, reason = "each is an option, or the nature of a command")]
 pub(crate) struct Plan {
-    /// In the order in which they were given.
+    /// In the order in which they were given; of a path its name.
     pub(crate) keys: Vec<String>,
+    /// The path that is locked instead of keys.
+    pub(crate) tree: Option<TreePath>,
+    /// That is more than was asked for.
+    #[serde(skip)]
+    pub(crate) is_wider: bool,
+    /// The keys of the path that need not be claimed: who asks has them.
+    #[serde(skip)]
+    pub(crate) has: Vec<String>,
     #[serde(with = "crate::mode::text")]
     pub(crate) mode: Mode,
     #[serde(skip)]
@@ -36,6 +46,14 @@ pub(crate) struct Plan {
     /// Where to write what became of it.
     #[serde(skip)]
     pub(crate) metrics: Option<PathBuf>,
+    /// After a loss the command is run again under the next lock: that of an election.
+    #[serde(skip)]
+    pub(crate) campaigns: bool,
+    /// What the process has left in its group is ended before the lock.
+    pub(crate) end_group: bool,
+    /// Also a lock that is a slot of a key is in the way.
+    #[serde(skip)]
+    pub(crate) awaits_slots: bool,
 }
 
 /// At most one success, or one start, in each window.
@@ -46,7 +64,7 @@ pub(crate) struct OnceRule {
 }
 
 /// When to terminate the command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rules {
     /// Time between TERM and KILL.
     pub(crate) grace: Duration,
@@ -65,10 +83,18 @@ const LONGEST_DEFAULT_GRACE: Duration = Duration::from_secs(10);
 const DEFAULT_GRACE_SHARE: u32 = 6;
 
 impl Plan {
+    /// The keys of a path that are to be claimed.
+    pub(crate) fn of_path(&self) -> Option<Vec<(Key, Mode)>> {
+        let mut locks = self.tree.as_ref()?.locks(self.mode);
+        locks.retain(|lock| !self.has.iter().any(|has| is_part(lock, has)));
+        Some(locks)
+    }
+
     /// The error names the options that contradict each other.
     pub(crate) fn new(run: Run) -> Result<Self, String> {
         let command = command(&run)?;
-        let keys = keys(&run.key, &run.more_keys)?;
+        let alone = run.slots.is_some() || run.mode.permits.is_some() || run.once.window.check()?;
+        let (keys, path) = locks(run.key.as_deref(), &run.more_keys, &run.tree, alone)?;
         let once = once(&run, &keys)?;
         let mode = mode(run.mode, run.slots, &keys)?;
         if mode != Mode::Exclusive && (run.slots.is_some() || once.is_some()) {
@@ -88,6 +114,8 @@ impl Plan {
         }
         Ok(Self {
             keys,
+            is_wider: path.as_ref().is_some_and(|(_, is_wider)| *is_wider),
+            tree: path.map(|(tree, _)| tree),
             mode,
             command,
             wait: run.patience.limit(),
@@ -101,13 +129,14 @@ impl Plan {
             once,
             pass_url: run.pass_url,
             metrics: run.metrics_file,
+            ..Self::default()
         })
     }
 
-    /// The plan of `acquire --while-pid`, which runs no command.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn of_keeper(acquire: &crate::args::Acquire, label: &str) -> Result<Self, String> {
-        let keys = keys(&acquire.key, &acquire.more_keys)?;
+    /// The plan of `acquire`, which runs no command.
+    pub(crate) fn of_acquire(acquire: &Acquire) -> Result<Self, String> {
+        let alone = acquire.slots.is_some() || acquire.mode.permits.is_some();
+        let (keys, path) = locks(acquire.key.as_deref(), &acquire.more_keys, &acquire.tree, alone)?;
         let mode = mode(acquire.mode, acquire.slots, &keys)?;
         if mode != Mode::Exclusive && acquire.slots.is_some() {
             return Err("--slots uses exclusive locks: leave -s and --permits out".to_owned());
@@ -116,22 +145,19 @@ impl Plan {
             return Err("--max-hold 0 leaves no time for the process".to_owned());
         }
         let on_lost = acquire.on_lost.unwrap_or(OnLost::Warn);
-        let rules = Rules { grace: grace(acquire.ttl, None)?, max_hold: acquire.max_hold, on_lost };
         Ok(Self {
             keys,
+            is_wider: path.as_ref().is_some_and(|(_, is_wider)| *is_wider),
+            tree: path.map(|(tree, _)| tree),
             mode,
-            command: Vec::new(),
             wait: acquire.patience.limit(),
             nested_ok: acquire.nested.nested_ok,
             ttl: acquire.ttl,
-            label: Some(label.to_owned()),
-            hold_for: Duration::ZERO,
-            rules,
-            conflict_exit_code: None,
+            label: acquire.label.clone(),
+            rules: Rules { grace: grace(acquire.ttl, None)?, max_hold: acquire.max_hold, on_lost },
             slots: acquire.slots,
-            once: None,
-            pass_url: false,
-            metrics: None,
+            end_group: acquire.end_group,
+            ..Self::default()
         })
     }
 
@@ -144,22 +170,18 @@ impl Plan {
                 name = elect.name
             ));
         }
-        let rules = Rules { grace: grace(elect.ttl, elect.grace)?, max_hold: None, on_lost: OnLost::Term };
         Ok(Self {
             keys: vec![elect.name],
-            mode: Mode::Exclusive,
             command: elect.command,
             wait: elect.patience.limit(),
             nested_ok: elect.nested.nested_ok,
             ttl: elect.ttl,
             label: elect.value,
-            hold_for: Duration::ZERO,
-            rules,
-            conflict_exit_code: None,
-            slots: None,
-            once: None,
+            rules: Rules { grace: grace(elect.ttl, elect.grace)?, ..Rules::default() },
             pass_url: elect.pass_url,
             metrics: elect.metrics_file,
+            campaigns: true,
+            ..Self::default()
         })
     }
 }
@@ -178,14 +200,26 @@ fn grace(ttl: Duration, given: Option<Duration>) -> Result<Duration, String> {
     Ok(grace)
 }
 
-/// The keys to lock. A variable of the shell that is not set is the usual reason for an empty one.
-fn keys(first: &String, more: &[String]) -> Result<Vec<String>, String> {
-    let keys: Vec<_> = std::iter::once(first).chain(more).cloned().collect();
+/// The keys, and the path if it is one, which may be more than was asked for.
+type Locks = (Vec<String>, Option<(TreePath, bool)>);
+
+/// The keys to lock, or the path. A variable of the shell that is not set is the usual reason for an empty key. `alone` is whether an
+/// option is given that is for one key.
+fn locks(first: Option<&str>, more: &[String], path: &PathArguments, alone: bool) -> Result<Locks, String> {
+    if let Some(found) = path.find()? {
+        if alone || !more.is_empty() {
+            return Err(
+                "--path is no KEY: leave --also, --permits, --slots, --once-per and --min-interval out".to_owned()
+            );
+        }
+        return Ok((vec![found.0.as_str().to_owned()], Some(found)));
+    }
+    let keys: Vec<_> = first.into_iter().chain(more.iter().map(String::as_str)).map(str::to_owned).collect();
     if let Some(empty) = keys.iter().position(String::is_empty) {
         return Err(format!("KEY {} of {} is empty: is a variable of the shell not set?", empty + 1, keys.len()));
     }
     KeySet::new(&keys).map_err(|invalid| invalid.to_string())?;
-    Ok(keys)
+    Ok((keys, None))
 }
 
 /// The mode of these locks, of which one has slots if there are any.
@@ -227,8 +261,9 @@ fn command(run: &Run) -> Result<Vec<OsString>, String> {
     if !run.command.is_empty() {
         return Ok(run.command.clone());
     }
-    let keys = [std::slice::from_ref(&run.key), &run.more_keys].concat().join(", ");
-    let descriptor = !run.key.is_empty() && run.key.bytes().all(|byte| byte.is_ascii_digit());
+    let key = run.key.clone().or_else(|| Some(run.tree.path.as_ref()?.display().to_string())).unwrap_or_default();
+    let keys = [std::slice::from_ref(&key), &run.more_keys].concat().join(", ");
+    let descriptor = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_digit());
     let also = if descriptor { "; locking a file descriptor, as in `flock 9`, is not supported" } else { "" };
     Err(format!("no command to run under {keys}: fencelock run KEY -- COMMAND [ARGUMENT]...{also}"))
 }
@@ -300,130 +335,5 @@ mod tests {
             // An outage of half the TTL terminates the command, except where grace and timeouts are negligible.
             assert!(ms > 30_000 || ends(ttl / 2).is_some(), "{ttl:?}");
         }
-    }
-
-    #[test]
-    fn a_grace_that_leaves_no_time_for_renewals_is_refused() {
-        for grace in ["6s", "10s", "11s"] {
-            let error = plan(&format!("fencelock run --ttl 10s --grace {grace} k c")).unwrap_err();
-            assert!(error.contains("--grace") && error.contains("--ttl 10 s"), "{error}");
-        }
-        assert!(plan("fencelock run --ttl 10s --grace 5s k c").is_ok());
-    }
-
-    #[test]
-    fn hold_for_cannot_exceed_max_hold() {
-        assert!(plan("fencelock run --hold-for 3s --max-hold 2s k c").is_err());
-        assert!(plan("fencelock run --hold-for 2s --max-hold 2s k c").is_ok());
-        assert!(plan("fencelock run --max-hold 0 k c").is_err());
-    }
-
-    #[test]
-    fn a_window_is_for_one_key_and_within_bounds() {
-        let once = plan("fencelock run --once-per 1h k c").unwrap().once;
-        assert_eq!(
-            once,
-            Some(OnceRule {
-                window: OnceWindow { once_per: Some(secs(3600)), ..OnceWindow::default() },
-                even_if_failed: false
-            })
-        );
-        assert!(plan("fencelock run --even-if-failed --once-per 1d k c").unwrap().once.unwrap().even_if_failed);
-        for window in ["0", "999ms", "401d"] {
-            let error = plan(&format!("fencelock run --once-per {window} k c")).unwrap_err();
-            assert!(error.starts_with("--once-per: a window lasts 1 s to 400 days; "), "{error}");
-        }
-        let refused = |line: &str| plan(line).unwrap_err();
-        let long = refused("fencelock run --once-per 1h --offset 1h k c");
-        assert_eq!(long, "--offset: an offset is shorter than its window of 1 h; 1 h is not");
-        assert!(refused("fencelock run --min-interval 0 k c").starts_with("--min-interval: a window lasts"));
-        for line in [
-            "--offset 1h",
-            "--min-interval 2h --offset 1h",
-            "--min-interval 2h --once-per 1h",
-            "--slots 2 --min-interval 1h",
-        ] {
-            plan(&format!("fencelock run {line} k c")).unwrap_err();
-        }
-        let interval = plan("fencelock run --min-interval 20h --even-if-failed k c").unwrap().once.unwrap();
-        assert!(interval.even_if_failed && interval.window.min_interval == Some(secs(72_000)));
-        assert!(plan("fencelock run --once-per 1h a --also b -- c").unwrap_err().contains("one KEY, and there are 2"));
-        assert!(
-            plan("fencelock run --even-if-failed k c").is_err() && plan("fencelock run k c").unwrap().once.is_none()
-        );
-    }
-
-    #[test]
-    fn no_wait_is_a_wait_of_zero() {
-        assert_eq!(plan("fencelock run -n k c").unwrap().wait, Some(Duration::ZERO));
-        assert_eq!(plan("fencelock run -w 0.5 k c").unwrap().wait, Some(Duration::from_millis(500)));
-        assert_eq!(plan("fencelock run k c").unwrap().wait, None);
-        assert!(plan("fencelock run -n -w 1 k c").is_err());
-    }
-
-    #[test]
-    fn everything_after_the_command_belongs_to_the_command() {
-        for (line, rest) in [("run k --", " -- y"), ("run -q k --", " -- y"), ("run k", " y")] {
-            let plan = plan(&format!("fencelock {line} c -n --url x{rest}")).unwrap();
-            assert_eq!(plan.keys, ["k"]);
-            assert_eq!(plan.command.join(" ".as_ref()), *format!("c -n --url x{rest}"), "{line}");
-            assert_eq!(plan.wait, None);
-        }
-    }
-
-    #[test]
-    fn keys_that_cannot_be_locked_together_are_refused() {
-        assert_eq!(plan("fencelock run a --also b -- c").unwrap().keys, ["a", "b"]);
-        assert_eq!(
-            plan("fencelock run a --also= --also b -- c").unwrap_err(),
-            "KEY 2 of 3 is empty: is a variable of the shell not set?"
-        );
-        assert!(plan("fencelock run a --also b --also a -- c").unwrap_err().starts_with("\"a\" is named twice"));
-        let seventeen: Vec<_> = (0..16).map(|number| format!(" --also {number}")).collect();
-        assert!(plan(&format!("fencelock run k{} -- c", seventeen.concat())).unwrap_err().starts_with("more than 16"));
-        assert!(plan("fencelock run a --also b --").unwrap_err().starts_with("no command to run under a, b: "));
-    }
-
-    #[test]
-    fn the_mode_is_exclusive_unless_an_option_says_otherwise() {
-        assert_eq!(plan("fencelock run k c").unwrap().mode, Mode::Exclusive);
-        assert_eq!(plan("fencelock run -s a --also b -- c").unwrap().mode, Mode::Shared);
-        assert_eq!(plan("fencelock run --permits 3 k c").unwrap().mode, Mode::permits(1, 3).unwrap());
-        assert_eq!(plan("fencelock run k --permits 3 --weight 2 c").unwrap().mode, Mode::permits(2, 3).unwrap());
-    }
-
-    #[test]
-    fn options_of_two_modes_are_refused() {
-        for options in [
-            "-s --permits 3",
-            "-s -x",
-            "-x --permits 3",
-            "--weight 2",
-            "--permits 0",
-            "--permits 1000001",
-            "--permits 3 --weight 0",
-            "--permits 3 --weight 4",
-            "--permits -1",
-            "--permits ",
-            "--permits three",
-        ] {
-            assert!(plan(&format!("fencelock run {options} k c")).is_err(), "{options}");
-        }
-        assert_eq!(
-            plan("fencelock run --permits 3 a --also b -- c").unwrap_err(),
-            "--permits applies to one KEY, not to 2"
-        );
-    }
-
-    #[test]
-    fn options_are_accepted_between_key_and_command() {
-        let plan = plan("fencelock run k -n c -n").unwrap();
-        assert_eq!((plan.wait, plan.command), (Some(Duration::ZERO), vec!["c".into(), "-n".into()]));
-    }
-
-    #[test]
-    fn an_unknown_option_is_not_parsed_as_a_command() {
-        assert!(plan("fencelock run k -z c").is_err());
-        assert_eq!(plan("fencelock run k -- -z").unwrap().command, ["-z"]);
     }
 }

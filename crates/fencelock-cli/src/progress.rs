@@ -1,14 +1,15 @@
+use crate::json::millis;
 use crate::report;
-use crate::report::{Event, LONG, Locks, Reporter, WaitStatus};
-use crate::stderr::draw_target;
+use crate::report::{Event, LONG, Reporter, WaitStatus};
+use crate::stderr;
 use crate::text::plain;
-use fencelock::{Fault, Unknown};
-use indicatif::{FormattedDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use fencelock::{Fault, Span, TreePath, Unknown};
 use serde::{Deserialize, Serialize};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use serde_json::json;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 /// Shows the progress of a wait: a status line on a terminal; elsewhere a line at the start and at the end of the wait,
 /// and events for programs. Dropping clears the line of the terminal.
@@ -25,9 +26,8 @@ pub(crate) struct Progress {
 #[derive(Debug)]
 enum Screen {
     Lines,
-    Bar(ProgressBar),
+    Drawn(Arc<StatusLine>),
     /// By another process, which asks for the locks, and draws or not.
-    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "no keeper"))]
     Elsewhere(UnboundedSender<Shown>, bool),
 }
 
@@ -44,8 +44,6 @@ pub(crate) enum Shown {
 struct State {
     /// The key that is waited for, and its last reported holder and queue position, so that only changes are reported.
     position: (String, String),
-    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "no keeper"))]
-    last: Option<WaitStatus>,
     /// The wait was reported in the log.
     reported: bool,
     /// The quarantine was reported: once per wait.
@@ -67,21 +65,16 @@ impl Progress {
 
     /// For several keys, which are waited for together.
     pub(crate) fn of_keys(keys: &[String], report: Reporter) -> Self {
-        let screen = if report.draws_progress() { Screen::Bar(hidden_bar()) } else { Screen::Lines };
-        Self { keys: keys.to_vec(), screen, report, begun: Instant::now(), state: Mutex::default() }
+        let begun = Instant::now();
+        let drawn = || Screen::Drawn(Arc::new(StatusLine { begun, shown: Mutex::default() }));
+        let screen = if report.draws_progress() { drawn() } else { Screen::Lines };
+        Self { keys: keys.to_vec(), screen, report, begun, state: Mutex::default() }
     }
 
     /// For the locks that another process asks for, and which shows it if it `draws`, and otherwise the lines of this reporter.
-    #[cfg(target_os = "linux")]
     pub(crate) fn of_request(keys: &[String], report: Reporter, draws: bool, shown: UnboundedSender<Shown>) -> Self {
         let screen = Screen::Elsewhere(shown, draws);
         Self { keys: keys.to_vec(), screen, report, begun: Instant::now(), state: Mutex::default() }
-    }
-
-    /// The last holder that was reported.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn last(&self) -> Option<WaitStatus> {
-        self.state().last.clone()
     }
 
     /// The time since the start.
@@ -91,17 +84,20 @@ impl Progress {
 
     /// Reports the holder of the key.
     pub(crate) fn waiting(&self, status: &WaitStatus) {
-        let position = status.position();
+        let (position, on) = (status.position(), TreePath::of_key(&status.key).unwrap_or(&status.key));
         let mut state = self.state();
         if self.draws() {
-            let held = status.held_for.map(|span| format!(" for {}", FormattedDuration(span))).unwrap_or_default();
-            self.draw(&status.key, format!("{position}{held}"));
+            let held = status.held_for.map(|span| format!(" for {}", clock(span))).unwrap_or_default();
+            self.draw(on, format!("{position}{held}"));
         } else if (&state.position.0, &state.position.1) != (&status.key, &position) {
+            let held = status.held_for.map(|span| format!(" for {}", Span(span))).unwrap_or_default();
+            let text = format!("waiting for {on}, {position}{held}");
             let first = state.position.0 != status.key;
-            self.emit(&Event::Waiting { status, first });
+            let event = if first { Event::info } else { Event::detail };
+            self.emit(&event("waiting", text, status.fields()));
             state.reported = true;
         }
-        (state.position, state.last) = ((status.key.clone(), position), Some(status.clone()));
+        state.position = (status.key.clone(), position);
     }
 
     /// Reports that the holder of the key is unknown.
@@ -109,7 +105,8 @@ impl Progress {
         let mut state = self.state();
         if cause.is_quarantine() {
             if !std::mem::replace(&mut state.quarantine, true) {
-                self.emit(&Event::Quarantined(cause));
+                let fields = json!({ "reason": cause.to_string() });
+                self.emit(&Event::info("quarantined", format!("waiting: {cause}"), fields));
             }
             return;
         }
@@ -120,7 +117,8 @@ impl Progress {
         let repeated =
             state.trouble.as_ref().is_some_and(|(reported, at)| *reported == faults || at.elapsed() < TROUBLE_PAUSE);
         if !repeated {
-            self.emit(&Event::Trouble(cause));
+            let fields = json!({ "reason": cause.to_string() });
+            self.emit(&Event::info("unreachable", format!("waiting for a reply: {cause}"), fields));
             state.trouble = Some((faults, Instant::now()));
             state.reported = true;
         }
@@ -130,19 +128,22 @@ impl Progress {
     pub(crate) fn done(&self, what: &str) {
         self.clear();
         if self.state().reported && self.waited() >= LONG {
-            self.emit(&Event::Waited { locks: Locks::all(&self.keys), what, waited: self.waited() });
+            let text = format!("{} {what}, after {}", self.keys.join(", "), Span(self.waited()));
+            let event = Event::info("waited", text, json!({ "waited_ms": millis(self.waited()) }));
+            self.emit(&event.with_keys(&self.keys, None));
         }
     }
 
     /// Clears the status line.
     pub(crate) fn clear(&self) {
-        if let Screen::Bar(bar) = &self.screen {
-            bar.finish_and_clear();
+        if let Screen::Drawn(line) = &self.screen
+            && line.shown().take().is_some()
+        {
+            stderr::draw("");
         }
     }
 
     /// Shows what a keeper reports.
-    #[cfg(target_os = "linux")]
     pub(crate) fn show(&self, shown: Shown) {
         match shown {
             Shown::Line(line) => self.say(&line),
@@ -150,7 +151,7 @@ impl Progress {
         }
     }
 
-    fn emit(&self, event: &Event<'_>) {
+    fn emit(&self, event: &Event) {
         if let Some(line) = self.report.line_of(event) {
             self.say(&line);
         }
@@ -159,35 +160,39 @@ impl Progress {
     fn say(&self, line: &str) {
         match &self.screen {
             Screen::Lines => report::line(line),
-            Screen::Bar(bar) => bar.suspend(|| report::line(line)),
+            Screen::Drawn(drawn) => {
+                if drawn.shown().is_some() {
+                    stderr::draw("");
+                }
+                report::line(line);
+                drawn.draw();
+            }
             // It may have ended.
             Screen::Elsewhere(shown, _) => drop(shown.send(Shown::Line(line.to_owned()))),
         }
     }
 
     fn draws(&self) -> bool {
-        matches!(self.screen, Screen::Bar(_) | Screen::Elsewhere(_, true))
+        matches!(self.screen, Screen::Drawn(_) | Screen::Elsewhere(_, true))
     }
 
     /// The line appears with the first reply, so that a free lock causes no flicker.
     fn draw(&self, key: &str, message: String) {
-        let bar = match &self.screen {
-            Screen::Lines => return,
-            Screen::Bar(bar) => bar,
-            Screen::Elsewhere(shown, _) => {
-                let _ = shown.send(Shown::Drawn(key.to_owned(), message));
-                return;
+        match &self.screen {
+            Screen::Lines => {}
+            Screen::Drawn(line) => {
+                let is_new = line.shown().replace((plain(key), message)).is_none();
+                line.draw();
+                if is_new {
+                    let line = Arc::clone(line);
+                    tokio::spawn(async move {
+                        while line.draw() {
+                            sleep(TICK).await;
+                        }
+                    });
+                }
             }
-        };
-        let template = "{spinner} waiting for {prefix} for {elapsed_precise}, {wide_msg}";
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
-        }
-        bar.set_prefix(plain(key));
-        bar.set_message(message);
-        if bar.is_hidden() {
-            bar.set_draw_target(draw_target());
-            bar.enable_steady_tick(TICK);
+            Screen::Elsewhere(shown, _) => drop(shown.send(Shown::Drawn(key.to_owned(), message))),
         }
     }
 
@@ -196,8 +201,40 @@ impl Progress {
     }
 }
 
-fn hidden_bar() -> ProgressBar {
-    ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden())
+/// A line on the terminal.
+#[derive(Debug)]
+struct StatusLine {
+    begun: Instant,
+    /// The key, and why it is waited for.
+    shown: Mutex<Option<(String, String)>>,
+}
+
+/// One dot that goes round.
+const SPINNER: [char; 8] = ['⠁', '⠂', '⠄', '⡀', '⢀', '⠠', '⠐', '⠈'];
+
+impl StatusLine {
+    fn shown(&self) -> MutexGuard<'_, Option<(String, String)>> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `false` if there is nothing to show.
+    fn draw(&self) -> bool {
+        let shown = self.shown();
+        let Some((key, why)) = &*shown else { return false };
+        let waited = self.begun.elapsed();
+        let turns = usize::try_from(waited.as_millis() / TICK.as_millis()).unwrap_or_default();
+        let spinner = SPINNER[turns % SPINNER.len()];
+        stderr::draw(&format!("{spinner} waiting for {key} for {}, {why}", clock(waited)));
+        true
+    }
+}
+
+/// `00:01:23`, `2d 00:01:23`
+fn clock(span: Duration) -> String {
+    let secs = span.as_secs();
+    let (days, hours, minutes, secs) = (secs / 86_400, secs / 3600 % 24, secs / 60 % 60, secs % 60);
+    let days = if days > 0 { format!("{days}d ") } else { String::new() };
+    format!("{days}{hours:02}:{minutes:02}:{secs:02}")
 }
 
 impl Drop for Progress {

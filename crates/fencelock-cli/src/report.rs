@@ -1,19 +1,18 @@
-use crate::descendants::UnsignalledProcess;
-use crate::exit::Failure;
-use crate::json::{millis, window_done, with_occupant};
+use crate::exit::{Exit, Failure};
+use crate::json::{millis, with_occupant};
 use crate::stderr::Stderr;
 use crate::text::{ordinal, plain};
-use crate::{descendants, signals, stderr};
+use crate::{proc, signals, stderr};
 use clap::error::ErrorKind;
 use fencelock::contract::Occupied;
-use fencelock::{FencingToken, HolderId, Holders, Holding, Key, Span, Unknown, Waiting, WindowDone};
+use fencelock::{Holders, Holding, Span, Waiting};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::io;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::time::Duration;
-use std::{fmt, io};
 
 /// A wait of at least this length is reported when it ends.
 pub(crate) const LONG: Duration = Duration::from_secs(1);
@@ -26,125 +25,12 @@ pub(crate) struct Reporter {
     pub(crate) verbose: bool,
 }
 
-/// An event of `run`.
+/// An event: what it is called, its text, and its fields in JSON. It is stated where it occurs.
 #[derive(Debug)]
-pub(crate) enum Event<'a> {
-    /// The backend of the lock.
-    Backend {
-        key: &'a str,
-        backend: &'a str,
-    },
-    /// Another client holds the key; `first` on the first report.
-    Waiting {
-        status: &'a WaitStatus,
-        first: bool,
-    },
-    /// The holder of the key is unknown. The client waits until it is known.
-    Trouble(&'a Unknown),
-    /// The key is free, and slots of it may be held.
-    SlotsUnknown {
-        key: &'a str,
-        why: String,
-    },
-    /// Nothing is kept for this owner of a process.
-    NothingKept {
-        pid: u32,
-        owner: Option<&'a str>,
-    },
-    /// A long wait has ended.
-    Waited {
-        locks: Locks<'a>,
-        what: &'a str,
-        waited: Duration,
-    },
-    /// Servers are in quarantine. The client waits until it ends.
-    Quarantined(&'a Unknown),
-    /// One of the locks is held, or the only one.
-    Acquired {
-        key: &'a Key,
-        holder: HolderId,
-        fence: FencingToken,
-    },
-    Started {
-        pid: i32,
-    },
-    /// The descendants of the command are not visible, because there is no `/proc`.
-    Blind,
-    Passed(Signal),
-    /// TERM was sent to the command.
-    Terminating {
-        locks: Locks<'a>,
-        why: &'a str,
-        grace: Duration,
-    },
-    /// KILL was sent to the command.
-    Killing {
-        locks: Locks<'a>,
-        why: Option<&'a str>,
-    },
-    /// A descendant of the command cannot be signalled and continues.
-    Refused {
-        locks: Locks<'a>,
-        process: &'a UnsignalledProcess,
-    },
-    /// KILL is due, but no process can be killed.
-    Unkillable {
-        locks: Locks<'a>,
-        why: Option<&'a str>,
-    },
-    /// This process was late, and the parent-death watcher sent this signal to the command.
-    Late {
-        locks: Locks<'a>,
-        signal: Signal,
-    },
-    /// The lock is lost, and the command continues.
-    Warning {
-        locks: Locks<'a>,
-        why: &'a str,
-    },
-    Exited {
-        code: u8,
-    },
-    Killed {
-        signal: i32,
-    },
-    /// The command exited before --hold-for elapsed.
-    Keeping {
-        left: Duration,
-    },
-    Released,
-    /// The release was not confirmed.
-    NotReleased {
-        locks: Locks<'a>,
-        why: String,
-    },
-    /// The lock was lost after the command exited, before --hold-for elapsed.
-    NotKept {
-        key: &'a str,
-        why: String,
-    },
-    /// The lock was already lost when it was released.
-    WasLost {
-        key: &'a str,
-        why: String,
-    },
-    /// The command has succeeded in this window, and is not started.
-    AlreadyDone(&'a WindowDone),
-    /// The success of the command is recorded.
-    Recorded,
-    /// `--metrics-file` cannot be written.
-    NotMeasured {
-        why: &'a str,
-    },
-    /// The leadership was lost.
-    Campaigning {
-        key: &'a str,
-    },
-    /// A signal ended the wait.
-    GivenUp {
-        signal: Signal,
-        waited: Duration,
-    },
+pub(crate) struct Event {
+    severity: Severity,
+    text: String,
+    json: Value,
 }
 
 /// The severity of an event, which decides whether it is shown.
@@ -160,28 +46,29 @@ enum Severity {
 impl Reporter {
     /// Reports, once, if this program cannot see what a command starts. On systems that never have a `/proc`, the pages say so.
     pub(crate) fn emit_if_blind(self) {
-        if descendants::is_blind() {
-            self.emit(&Event::Blind);
+        if proc::is_blind() {
+            self.emit(&Event::info("no_proc", BLIND, json!({ "reason": BLIND })));
         }
     }
 
     /// Reports an event in the configured format.
-    pub(crate) fn emit(self, event: &Event<'_>) {
+    pub(crate) fn emit(self, event: &Event) {
         if let Some(text) = self.line_of(event) {
             line(&text);
         }
     }
 
     /// An event in the configured format, if it is reported.
-    pub(crate) fn line_of(self, event: &Event<'_>) -> Option<String> {
-        let severity = event.severity();
+    pub(crate) fn line_of(self, event: &Event) -> Option<String> {
+        let Event { severity, text, json } = event;
+        let severity = *severity;
         if self.quiet && severity == Severity::Info {
             return None;
         }
         if self.json {
-            return Some(event.json().to_string());
+            return Some(json.to_string());
         }
-        (self.verbose || severity != Severity::Detail).then(|| format!("fencelock: {}", plain(&event.text())))
+        (self.verbose || severity != Severity::Detail).then(|| format!("fencelock: {}", plain(text)))
     }
 
     /// Tells somebody at a terminal where the locks are if no URL is set. Where `/run/lock` is missing, the library warns of that.
@@ -210,6 +97,12 @@ impl Reporter {
         line(&format!("fencelock: {}", lines.join("\n")));
     }
 
+    /// Reports the error that ends the program, and returns its exit status.
+    pub(crate) fn exit_of(self, failure: &Failure) -> Exit {
+        self.fail(failure);
+        failure.exit
+    }
+
     /// Reports the error that ends the program.
     pub(crate) fn fail(self, failure: &Failure) {
         let Failure { exit, message } = failure;
@@ -217,7 +110,7 @@ impl Reporter {
             line(
                 &json!({ "event": "error", "exit": exit.code(), "kind": exit.kind(), "message": message }).to_string(),
             );
-        } else if !(self.quiet && matches!(exit, crate::exit::Exit::Busy | crate::exit::Exit::BusyAs(_))) {
+        } else if !(self.quiet && matches!(exit, Exit::Busy | Exit::BusyAs(_))) {
             line(&format!("fencelock: {message}"));
         }
     }
@@ -233,190 +126,46 @@ pub(crate) fn line(text: &str) {
     let _ = Stderr.write_all(format!("{text}\n").as_bytes());
 }
 
-impl Event<'_> {
-    fn severity(&self) -> Severity {
-        match self {
-            Self::Waiting { first: true, .. }
-            | Self::Trouble(_)
-            | Self::SlotsUnknown { .. }
-            | Self::NothingKept { .. }
-            | Self::Waited { .. }
-            | Self::Quarantined(_)
-            | Self::AlreadyDone(_)
-            | Self::NotMeasured { .. }
-            | Self::Blind
-            | Self::Campaigning { .. } => Severity::Info,
-            Self::GivenUp { waited, .. } if *waited >= LONG => Severity::Info,
-            Self::Terminating { .. }
-            | Self::Killing { .. }
-            | Self::Refused { .. }
-            | Self::Unkillable { .. }
-            | Self::Late { .. }
-            | Self::Warning { .. }
-            | Self::NotReleased { .. }
-            | Self::NotKept { .. }
-            | Self::WasLost { .. } => Severity::Notice,
-            _ => Severity::Detail,
-        }
+impl Event {
+    /// Shown with `-v`.
+    pub(crate) fn detail(name: &str, text: impl Into<String>, fields: Value) -> Self {
+        Self::new(Severity::Detail, name, text, fields)
     }
 
-    fn text(&self) -> String {
-        match self {
-            Self::Backend { key, backend } => format!("{key} is stored at {backend}"),
-            Self::Waiting { status, .. } => {
-                let held = status.held_for.map(|span| format!(" for {}", Span(span))).unwrap_or_default();
-                format!("waiting for {}, {}{held}", status.key, status.position())
-            }
-            Self::Trouble(cause) => format!("waiting for a reply: {cause}"),
-            Self::SlotsUnknown { key, why } => format!("{key} is free; whether slots of it are held is unknown: {why}"),
-            Self::NothingKept { pid, owner } => {
-                let whose = owner.map_or_else(|| "without a name".to_owned(), |owner| format!("named {owner}"));
-                format!("nothing was released: process {pid} has no locks here for the owner {whose}")
-            }
-            Self::Waited { locks, what, waited } => format!("{locks} {what}, after {}", Span(*waited)),
-            Self::Quarantined(cause) => format!("waiting: {cause}"),
-            Self::Acquired { key, fence, .. } => format!("acquired {key} with fencing token {fence}"),
-            Self::Started { pid } => format!("started the command as process {pid}"),
-            Self::Blind => BLIND.to_owned(),
-            Self::Passed(signal) => format!("forwarded {}", signals::name(*signal)),
-            Self::Terminating { locks, why, grace } => {
-                format!("{locks}: {why}; terminating the command (TERM, then KILL in {})", Span(*grace))
-            }
-            Self::Killing { locks, why: Some(why) } => format!("{locks}: {why}; killing the command"),
-            Self::Killing { locks, why: None } => {
-                format!("{locks}: the command or its descendants did not exit in time; killing them")
-            }
-            Self::Refused { locks, process: UnsignalledProcess { pid, uid } } => {
-                let user = uid.map_or_else(|| "another user".to_owned(), |uid| format!("user {uid}"));
-                format!(
-                    "{locks}: process {pid} runs as {user} and cannot be signalled: it is still running, and may overlap \
-                     the next holder"
-                )
-            }
-            Self::Unkillable { locks, why: Some(why) } => format!("{locks}: {why}; the command cannot be killed"),
-            Self::Unkillable { locks, why: None } => {
-                format!("{locks}: the command or its descendants did not exit in time and cannot be killed")
-            }
-            Self::Late { locks, signal } => format!(
-                "{locks}: this process was stopped or too slow; the parent-death watcher sent {} to the command before \
-                 the lease ended",
-                signals::name(*signal)
-            ),
-            Self::Warning { locks, why } => {
-                format!("{locks}: {why}; the command continues and may overlap the next holder (--on-lost warn)")
-            }
-            Self::Exited { code } => format!("the command exited with {code}"),
-            Self::Killed { signal } => format!("the command was terminated by {}", signals::by_number(*signal)),
-            Self::Keeping { left } => format!("holding the lock for another {}", Span(*left)),
-            Self::Released => "released the lock".to_owned(),
-            Self::NotReleased { locks, why } => {
-                format!("{locks}: not released, so others wait until the lease ends: {why}")
-            }
-            Self::NotKept { key, why } => format!("{key} was lost before --hold-for elapsed: {why}"),
-            Self::WasLost { key, why } => format!("{key} was lost before the command exited: {why}"),
-            Self::AlreadyDone(done) => format!("{}: {done}", done.key()),
-            Self::Recorded => "recorded the success".to_owned(),
-            Self::NotMeasured { why } => format!("cannot write --metrics-file: {why}"),
-            Self::Campaigning { key } => format!("{key}: the leadership is lost; campaigning again"),
-            Self::GivenUp { signal, waited } => {
-                format!("received {}: stopped waiting after {}", signals::name(*signal), Span(*waited))
-            }
-        }
+    /// Shown unless `-q` is given.
+    pub(crate) fn info(name: &str, text: impl Into<String>, fields: Value) -> Self {
+        Self::new(Severity::Info, name, text, fields)
     }
 
-    fn json(&self) -> Value {
-        match self {
-            Self::Backend { key, backend } => json!({ "event": "backend", "key": key, "backend": backend }),
-            Self::Waiting { status, .. } => {
-                let object = json!({
-                    "event": "waiting",
-                    "key": status.key,
-                    "ahead": status.ahead,
-                    "expires_in_ms": status.expires_in.map(millis),
-                    "held_for_ms": status.held_for.map(millis),
-                    "waited_ms": millis(status.waited),
-                    "holder_count": status.holders.count(),
-                });
-                with_occupant(object, status.holders.first())
-            }
-            Self::Trouble(cause) => json!({ "event": "unreachable", "reason": cause.to_string() }),
-            Self::SlotsUnknown { key, why } => json!({ "event": "slots_unknown", "key": key, "reason": why }),
-            Self::NothingKept { pid, owner } => json!({ "event": "nothing_kept", "while_pid": pid, "name": owner }),
-            Self::Waited { locks, waited, .. } => {
-                locks.add_to(json!({ "event": "waited", "waited_ms": millis(*waited) }))
-            }
-            Self::Quarantined(cause) => json!({ "event": "quarantined", "reason": cause.to_string() }),
-            Self::Acquired { key, holder, fence } => json!({
-                "event": "acquired", "key": key.as_str(), "holder": holder.to_string(), "fence": fence.get(),
-            }),
-            Self::Started { pid } => json!({ "event": "started", "pid": pid }),
-            Self::Blind => json!({ "event": "no_proc", "reason": BLIND }),
-            Self::Passed(signal) => json!({ "event": "signal", "signal": signals::name(*signal) }),
-            Self::Terminating { locks, why, grace } => locks.add_to(json!({
-                "event": "terminating", "reason": why, "grace_ms": millis(*grace),
-            })),
-            Self::Killing { locks, why } => locks.add_to(json!({ "event": "killing", "reason": why })),
-            Self::Refused { locks, process: UnsignalledProcess { pid, uid } } => {
-                locks.add_to(json!({ "event": "refused", "pid": pid, "uid": uid }))
-            }
-            Self::Unkillable { locks, why } => locks.add_to(json!({ "event": "unkillable", "reason": why })),
-            Self::Late { locks, signal } => locks.add_to(json!({ "event": "late", "signal": signals::name(*signal) })),
-            Self::Warning { locks, why } => locks.add_to(json!({ "event": "lost", "reason": why })),
-            Self::Exited { code } => json!({ "event": "exited", "code": code, "signal": null }),
-            Self::Killed { signal } => json!({
-                "event": "exited", "code": null, "signal": signals::by_number(*signal),
-            }),
-            Self::Keeping { left } => json!({ "event": "keeping", "left_ms": millis(*left) }),
-            Self::Released => json!({ "event": "released" }),
-            Self::NotReleased { locks, why } => locks.add_to(json!({ "event": "not_released", "reason": why })),
-            Self::NotKept { key, why } => json!({ "event": "not_kept", "key": key, "reason": why }),
-            Self::WasLost { key, why } => json!({ "event": "was_lost", "key": key, "reason": why }),
-            Self::AlreadyDone(done) => json!({
-                "event": "already_done", "key": done.key().as_str(), "done": window_done(done),
-            }),
-            Self::Recorded => json!({ "event": "recorded" }),
-            Self::NotMeasured { why } => json!({ "event": "not_measured", "reason": why }),
-            Self::Campaigning { key } => json!({ "event": "campaigning", "key": key }),
-            Self::GivenUp { signal, waited } => json!({
-                "event": "given_up", "signal": signals::name(*signal), "waited_ms": millis(*waited),
-            }),
-        }
-    }
-}
-
-/// The locks that an event is about: all that a command runs under, or one of them.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Locks<'a> {
-    keys: &'a [String],
-    one: Option<&'a str>,
-}
-
-impl<'a> Locks<'a> {
-    /// All locks of a command.
-    pub(crate) const fn all(keys: &'a [String]) -> Self {
-        Self { keys, one: None }
+    /// Always shown.
+    pub(crate) fn notice(name: &str, text: impl Into<String>, fields: Value) -> Self {
+        Self::new(Severity::Notice, name, text, fields)
     }
 
-    /// This lock, if one is given, among all locks of a command.
-    pub(crate) const fn with_one(self, one: Option<&'a str>) -> Self {
-        Self { one, ..self }
+    fn new(severity: Severity, name: &str, text: impl Into<String>, mut json: Value) -> Self {
+        json["event"] = name.into();
+        Self { severity, text: text.into(), json }
     }
 
-    /// `event` with `key`, which is null for several locks, and `keys`, those of the command.
-    pub(crate) fn add_to(self, mut event: Value) -> Value {
-        let only = if let [key] = self.keys { Some(key.as_str()) } else { None };
-        event["key"] = json!(self.one.or(only));
-        event["keys"] = json!(self.keys);
-        event
+    /// A signal ended the wait.
+    pub(crate) fn given_up(signal: Signal, waited: Duration) -> Self {
+        let severity = if waited >= LONG { Severity::Info } else { Severity::Detail };
+        let signal = signals::name(signal);
+        let text = format!("received {signal}: stopped waiting after {}", Span(waited));
+        Self::new(severity, "given_up", text, json!({ "signal": signal, "waited_ms": millis(waited) }))
     }
-}
 
-impl fmt::Display for Locks<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.one {
-            Some(key) => f.write_str(key),
-            None => f.write_str(&self.keys.join(", ")),
-        }
+    /// About one of the locks of a command, or all of them.
+    pub(crate) fn about(self, keys: &[String], one: Option<&str>) -> Self {
+        let text = format!("{}: {}", one.map_or_else(|| keys.join(", "), str::to_owned), self.text);
+        Self { text, ..self }.with_keys(keys, one)
+    }
+
+    /// With `key`, which is null for several locks, and `keys`, those of the command.
+    pub(crate) fn with_keys(mut self, keys: &[String], one: Option<&str>) -> Self {
+        let only = if let [key] = keys { Some(key.as_str()) } else { None };
+        (self.json["key"], self.json["keys"]) = (json!(one.or(only)), json!(keys));
+        self
     }
 }
 
@@ -446,6 +195,19 @@ impl WaitStatus {
         }
     }
 
+    /// What the event has.
+    pub(crate) fn fields(&self) -> Value {
+        let fields = json!({
+            "key": self.key,
+            "ahead": self.ahead,
+            "expires_in_ms": self.expires_in.map(millis),
+            "held_for_ms": self.held_for.map(millis),
+            "waited_ms": millis(self.waited),
+            "holder_count": self.holders.count(),
+        });
+        with_occupant(fields, self.holders.first())
+    }
+
     /// `2nd in the queue, held by web-1:4242 (nightly)`
     pub(crate) fn position(&self) -> String {
         let line =
@@ -468,17 +230,19 @@ impl From<&Waiting> for WaitStatus {
 }
 
 #[cfg(test)]
-mod locks_tests {
+mod tests {
     use super::*;
 
     #[test]
     fn one_lock_is_named_and_several_are_listed() {
         let (one, two) = (["a".to_owned()], ["a".to_owned(), "b".to_owned()]);
-        assert_eq!((Locks::all(&one).to_string(), Locks::all(&two).to_string()), ("a".to_owned(), "a, b".to_owned()));
-        assert_eq!(Locks::all(&two).with_one(Some("b")).to_string(), "b");
-        let event = |locks: Locks<'_>| locks.add_to(json!({ "event": "killing" })).to_string();
-        assert_eq!(event(Locks::all(&one)), r#"{"event":"killing","key":"a","keys":["a"]}"#);
-        assert_eq!(event(Locks::all(&two)), r#"{"event":"killing","key":null,"keys":["a","b"]}"#);
-        assert_eq!(event(Locks::all(&two).with_one(Some("b"))), r#"{"event":"killing","key":"b","keys":["a","b"]}"#);
+        for (keys, named, text, json) in [
+            (&one[..], None, "a: x", r#"{"event":"killing","key":"a","keys":["a"]}"#),
+            (&two, None, "a, b: x", r#"{"event":"killing","key":null,"keys":["a","b"]}"#),
+            (&two, Some("b"), "b: x", r#"{"event":"killing","key":"b","keys":["a","b"]}"#),
+        ] {
+            let event = Event::notice("killing", "x", json!({})).about(keys, named);
+            assert_eq!((event.text.as_str(), event.json.to_string().as_str()), (text, json));
+        }
     }
 }

@@ -1,4 +1,4 @@
-use crate::descendants::read_lossy;
+use crate::proc::word_after;
 use crate::terminal::{has_job_control, stop_self};
 use rustix::process::Signal;
 use std::future::poll_fn;
@@ -96,9 +96,8 @@ fn contains(set: u64, signal: Signal) -> bool {
 /// The set of ignored signals, as bits from signal 1 upwards. The system call for the disposition of a signal needs raw pointers;
 /// reading `/proc` does not. On other systems, no signal counts as ignored.
 fn ignored() -> u64 {
-    let status = read_lossy("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
+    let set = word_after("SigIgn:", "/proc/self/status");
+    set.and_then(|hex| u64::from_str_radix(&hex, 16).ok()).unwrap_or(0)
 }
 
 /// The name of a signal, such as `SIGTERM`.

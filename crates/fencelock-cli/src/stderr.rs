@@ -5,7 +5,6 @@
 
 use crate::terminal::is_foreground_of;
 use crate::text::plain;
-use indicatif::{ProgressDrawTarget, TermLike};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use rustix::io::Errno;
@@ -15,9 +14,10 @@ use rustix::termios::{isatty, tcgetwinsize};
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
+use unicode_width::UnicodeWidthChar;
 
 /// Writes one line with each call.
 #[derive(Debug, Clone, Copy)]
@@ -145,68 +145,17 @@ pub(crate) fn is_terminal_in_foreground() -> bool {
 /// For a terminal that does not know its width.
 const DEFAULT_WIDTH: u16 = 80;
 
-/// Where progress is drawn.
-pub(crate) fn draw_target() -> ProgressDrawTarget {
-    ProgressDrawTarget::term_like_with_hz(Box::new(ProgressTerminal::default()), REDRAWS_PER_SECOND)
-}
-
-/// As indicatif does by default.
-const REDRAWS_PER_SECOND: u8 = 20;
-
-/// The terminal behind stderr, for a line that shows progress. It collects what is drawn until it is flushed.
-#[derive(Debug, Default)]
-struct ProgressTerminal(Mutex<String>);
-
-impl ProgressTerminal {
-    fn text(&self) -> MutexGuard<'_, String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn move_cursor(&self, cells: usize, direction: char) -> io::Result<()> {
-        if cells == 0 { Ok(()) } else { self.write_str(&format!("\x1b[{cells}{direction}")) }
-    }
-}
-
-impl TermLike for ProgressTerminal {
-    fn width(&self) -> u16 {
-        tcgetwinsize(stderr()).ok().map(|size| size.ws_col).filter(|width| *width > 0).unwrap_or(DEFAULT_WIDTH)
-    }
-
-    fn move_cursor_up(&self, cells: usize) -> io::Result<()> {
-        self.move_cursor(cells, 'A')
-    }
-
-    fn move_cursor_down(&self, cells: usize) -> io::Result<()> {
-        self.move_cursor(cells, 'B')
-    }
-
-    fn move_cursor_right(&self, cells: usize) -> io::Result<()> {
-        self.move_cursor(cells, 'C')
-    }
-
-    fn move_cursor_left(&self, cells: usize) -> io::Result<()> {
-        self.move_cursor(cells, 'D')
-    }
-
-    fn write_line(&self, line: &str) -> io::Result<()> {
-        self.write_str(line)?;
-        self.write_str("\n")
-    }
-
-    fn write_str(&self, text: &str) -> io::Result<()> {
-        self.text().push_str(text);
-        Ok(())
-    }
-
-    fn clear_line(&self) -> io::Result<()> {
-        self.write_str("\r\x1b[2K")
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        let text = std::mem::take(&mut *self.text());
-        if !text.is_empty() && is_terminal_in_foreground() {
-            Stderr.write_all(text.as_bytes())?;
-        }
-        Ok(())
+/// Replaces the line of the cursor by as much of this one as fits, if this process may draw.
+pub(crate) fn draw(line: &str) {
+    if is_terminal_in_foreground() {
+        let width = tcgetwinsize(stderr()).ok().map(|size| size.ws_col).filter(|width| *width > 0);
+        let mut left = usize::from(width.unwrap_or(DEFAULT_WIDTH));
+        let fits = |c: char| {
+            left = left.checked_sub(c.width().unwrap_or(0))?;
+            Some(c)
+        };
+        let line: String = line.chars().map_while(fits).collect();
+        // It never fails.
+        let _ = Stderr.write_all(format!("\r\x1b[2K{line}").as_bytes());
     }
 }

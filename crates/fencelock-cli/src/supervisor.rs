@@ -1,16 +1,19 @@
 use crate::change::Change;
-use crate::child::{Child, Notice};
+use crate::child::Child;
 use crate::descendants::{Round, UnsignalledProcess};
 use crate::exit::Exit;
+use crate::json::millis;
 use crate::kill_policy::{Action, Cause, DueIn, KillPolicy};
-use crate::parent_death_watcher::Deadlines;
+use crate::parent_death_watcher::{Deadlines, WatcherMessage};
 use crate::plan::Rules;
-use crate::report::{Event, Locks, Reporter};
+use crate::report::{Event, Reporter};
+use crate::signals;
 use crate::signals::{Signals, is_interrupt, is_termination};
 use crate::terminal::{Terminal, has_job_control, stop_job};
 use fencelock::backends::BootClock;
-use fencelock::{Clock, Held, HeldAll, Loss, Moment};
+use fencelock::{Clock, Held, HeldAll, Loss, Moment, Span};
 use rustix::process::Signal;
+use serde_json::json;
 use std::io;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -88,22 +91,22 @@ impl Supervisor {
     /// Waits until the command has exited, and terminates it if the kill policy requires it.
     pub(crate) async fn watch(mut self, signals: &mut Signals) -> io::Result<Supervised> {
         let change = self.end(signals).await?;
-        let had_terminal = self.terminal.as_ref().is_some_and(|terminal| terminal.take_from(self.child.group()));
+        let had_terminal = self.terminal.as_ref().is_some_and(|terminal| terminal.take_from(self.child.pid));
         let interrupt = self.interrupt(change).filter(|_| had_terminal);
         self.terminate_rest(signals).await;
         let exit = self.exit(change, interrupt);
         self.child.let_go();
         Ok(Supervised {
             exit,
-            by_signal: self.kill_policy.termination_requested() || interrupt.is_some(),
-            loss_reported: self.kill_policy.is_lost() || matches!(self.cause, Some(Cause::Ending)),
+            by_signal: self.kill_policy.termination_requested || interrupt.is_some(),
+            loss_reported: self.kill_policy.lost || matches!(self.cause, Some(Cause::Ending)),
         })
     }
 
     /// The signal of the terminal that ended the command, unless another process sent it through this one.
     fn interrupt(&self, change: Change) -> Option<Signal> {
         let Change::Killed(number) = change else { return None };
-        let typed = |signal: &Signal| is_interrupt(*signal) && !self.kill_policy.termination_requested();
+        let typed = |signal: &Signal| is_interrupt(*signal) && !self.kill_policy.termination_requested;
         Signal::from_named_raw(number).filter(typed)
     }
 
@@ -122,11 +125,14 @@ impl Supervisor {
             tokio::select! {
                 biased;
                 notice = self.child.notice() => match notice? {
-                    Notice::Changed(Change::Stopped(signal)) => self.stopped(signal),
-                    Notice::Changed(ended) => return Ok(ended),
-                    Notice::Late(signal) => self.watcher_was_first(signal),
+                    WatcherMessage::Changed(Change::Stopped(signal)) => self.stopped(signal),
+                    WatcherMessage::Changed(ended) => return Ok(ended),
+                    WatcherMessage::Late(signal) => {
+                        self.watcher_was_first(Signal::from_named_raw(signal).unwrap_or(Signal::TERM));
+                    }
+                    WatcherMessage::Started(_) | WatcherMessage::Failed(_) => {}
                 },
-                loss = self.held.lost(), if !self.kill_policy.is_lost() => {
+                loss = self.held.lost(), if !self.kill_policy.lost => {
                     let action = self.kill_policy.lost(self.since.elapsed(), loss.reason.clone());
                     self.lost = Some(loss);
                     if let Some(action) = action {
@@ -152,7 +158,7 @@ impl Supervisor {
     fn tick(&mut self) {
         if let Some(action) = self.kill_policy.tick(self.since.elapsed(), self.held.remaining()) {
             self.apply(action);
-        } else if self.kill_policy.kill_was_sent() {
+        } else if self.kill_policy.kill_sent {
             self.idle_rounds = if self.kill() == 0 { self.idle_rounds + 1 } else { 0 };
         }
         let DueIn { term, kill } = self.kill_policy.watcher_deadlines(self.since.elapsed(), self.held.remaining());
@@ -162,7 +168,7 @@ impl Supervisor {
     }
 
     fn next_wakeup(&self) -> Option<Duration> {
-        if self.kill_policy.kill_was_sent() {
+        if self.kill_policy.kill_sent {
             return Some(POLL_INTERVAL);
         }
         let due = self.kill_policy.next_wakeup(self.since.elapsed(), self.held.remaining())?;
@@ -174,8 +180,10 @@ impl Supervisor {
         match action {
             Action::Forward(signal) => self.forward(signal),
             Action::Terminate(cause) => {
-                let (locks, why) = (self.locks(Some(&cause)), self.why(&cause));
-                self.report.emit(&Event::Terminating { locks, why: &why, grace: self.grace });
+                let why = self.why(&cause);
+                let text = format!("{why}; terminating the command (TERM, then KILL in {})", Span(self.grace));
+                let fields = json!({ "reason": why, "grace_ms": millis(self.grace) });
+                self.report(Event::notice("terminating", text, fields), Some(&cause));
                 self.cause = Some(cause);
                 self.term_group();
             }
@@ -186,19 +194,21 @@ impl Supervisor {
             }
             Action::KillAfterGrace => self.kill_now(None),
             Action::Warn(cause) => {
-                self.report.emit(&Event::Warning { locks: self.locks(Some(&cause)), why: &self.why(&cause) });
+                let why = self.why(&cause);
+                let text = format!("{why}; the command continues and may overlap the next holder (--on-lost warn)");
+                self.report(Event::notice("lost", text, json!({ "reason": why })), Some(&cause));
             }
         }
     }
 
-    /// The locks, and the one among them that is the cause.
-    fn locks(&self, cause: Option<&Cause>) -> Locks<'_> {
+    /// Reports what happens to all locks, or to the one among them that is the cause.
+    fn report(&self, event: Event, cause: Option<&Cause>) {
         let one = match cause {
             Some(Cause::Lost(_)) => self.lost.as_ref().map(|loss| loss.key.as_str()),
             Some(Cause::Ending) => self.ends_first().map(|held| held.key().as_str()),
             _ => None,
         };
-        Locks::all(&self.keys).with_one(one)
+        self.report.emit(&event.about(&self.keys, one));
     }
 
     /// The cause, and why the lock could not be renewed.
@@ -219,12 +229,12 @@ impl Supervisor {
         match signal {
             Signal::CONT => self.resume(),
             Signal::TSTP if std::mem::take(&mut self.own_stop) => {}
-            Signal::TERM => {
-                self.report.emit(&Event::Passed(signal));
-                self.term_group();
-            }
             signal => {
-                self.report.emit(&Event::Passed(signal));
+                let name = signals::name(signal);
+                self.report.emit(&Event::detail("signal", format!("forwarded {name}"), json!({ "signal": name })));
+                if signal == Signal::TERM {
+                    return self.term_group();
+                }
                 self.child.signal(signal);
                 if is_termination(signal) {
                     // As for TERM: a stopped command would not handle it.
@@ -236,26 +246,28 @@ impl Supervisor {
 
     /// Sends TERM to the process group of the command.
     fn term_group(&mut self) {
-        let refused = self.child.term_group();
+        let refused = self.child.below.term_group(self.child.pid);
         self.report_refused(refused);
     }
 
     /// Sends TERM to all other descendants of the command.
     fn term_others(&mut self) {
-        let refused = self.child.term_others();
+        let refused = self.child.below.term_others();
         self.report_refused(refused);
     }
 
     /// Sends KILL, and reports processes that cannot be killed.
     fn kill_now(&mut self, cause: Option<&Cause>) {
-        let left = self.kill();
-        let (locks, why) = (self.locks(cause), cause.map(|cause| self.why(cause)));
-        let why = why.as_deref();
-        let event = match left {
-            0 if !self.refused.is_empty() => Event::Unkillable { locks, why },
-            _ => Event::Killing { locks, why },
+        let cannot = self.kill() == 0 && !self.refused.is_empty();
+        let why = cause.map(|cause| self.why(cause));
+        let late = "the command or its descendants did not exit in time";
+        let (name, text) = match (&why, cannot) {
+            (Some(why), false) => ("killing", format!("{why}; killing the command")),
+            (None, false) => ("killing", format!("{late}; killing them")),
+            (Some(why), true) => ("unkillable", format!("{why}; the command cannot be killed")),
+            (None, true) => ("unkillable", format!("{late} and cannot be killed")),
         };
-        self.report.emit(&event);
+        self.report(Event::notice(name, text, json!({ "reason": why })), cause);
     }
 
     /// Sends KILL to all descendants that are visible now. Call it repeatedly.
@@ -269,7 +281,12 @@ impl Supervisor {
     fn report_refused(&mut self, refused: Vec<UnsignalledProcess>) {
         for process in refused {
             if !self.refused.contains(&process) {
-                self.report.emit(&Event::Refused { locks: self.locks(None), process: &process });
+                let UnsignalledProcess { pid, uid } = process;
+                let user = uid.map_or_else(|| "another user".to_owned(), |uid| format!("user {uid}"));
+                let text = format!(
+                    "process {pid} runs as {user} and cannot be signalled: it is still running, and may overlap the next holder"
+                );
+                self.report(Event::notice("refused", text, json!({ "pid": pid, "uid": uid })), None);
                 self.refused.push(process);
             }
         }
@@ -277,8 +294,12 @@ impl Supervisor {
 
     /// The watcher acted because this process was stopped or too slow.
     fn watcher_was_first(&mut self, signal: Signal) {
-        self.kill_policy.watcher_acted(self.since.elapsed(), signal);
-        self.report.emit(&Event::Late { locks: self.locks(None), signal });
+        self.kill_policy.was_sent(self.since.elapsed(), signal);
+        let name = signals::name(signal);
+        let text = format!(
+            "this process was stopped or too slow; the parent-death watcher sent {name} to the command before the lease ended"
+        );
+        self.report(Event::notice("late", text, json!({ "signal": name })), None);
         self.cause.get_or_insert(Cause::Late);
     }
 
@@ -293,7 +314,7 @@ impl Supervisor {
         if wants_terminal && terminal.is_ours() {
             self.resume();
         } else if has_job_control() {
-            terminal.take_from(self.child.group());
+            terminal.take_from(self.child.pid);
             self.own_stop = true;
             stop_job();
             self.resume();
@@ -309,7 +330,7 @@ impl Supervisor {
             return;
         }
         if let Some(terminal) = &self.terminal {
-            terminal.give_to(self.child.group());
+            terminal.give_to(self.child.pid);
         }
         self.child.signal(Signal::CONT);
     }
@@ -317,19 +338,19 @@ impl Supervisor {
     /// If the command was terminated, terminates its remaining descendants. If it exited by itself, its descendants keep
     /// running.
     async fn terminate_rest(&mut self, signals: &mut Signals) {
-        if self.child.is_orphaned() {
+        if self.child.orphaned {
             self.apply(Action::Kill(Cause::WatcherKilled));
-            self.kill_policy.watcher_acted(self.since.elapsed(), Signal::KILL);
-        } else if self.cause.is_none() && !self.kill_policy.termination_requested() {
+            self.kill_policy.was_sent(self.since.elapsed(), Signal::KILL);
+        } else if self.cause.is_none() && !self.kill_policy.termination_requested {
             return;
         }
-        self.kill_policy.start_grace(self.since.elapsed());
-        if !self.kill_policy.kill_was_sent() {
+        self.kill_policy.was_sent(self.since.elapsed(), Signal::TERM);
+        if !self.kill_policy.kill_sent {
             self.term_others();
         }
         self.idle_rounds = 0;
         // Processes that remain belong to another user and cannot be killed.
-        while self.child.rest() > 0 && self.idle_rounds < MAX_IDLE_ROUNDS {
+        while self.child.below.count() > 0 && self.idle_rounds < MAX_IDLE_ROUNDS {
             self.tick();
             tokio::select! {
                 biased;
@@ -347,11 +368,14 @@ impl Supervisor {
     fn exit(&self, change: Change, interrupt: Option<Signal>) -> Exit {
         let exit = match change {
             Change::Exited(code) => {
-                self.report.emit(&Event::Exited { code });
+                let text = format!("the command exited with {code}");
+                self.report.emit(&Event::detail("exited", text, json!({ "code": code, "signal": null })));
                 Exit::Child(code)
             }
             Change::Killed(signal) | Change::Stopped(signal) => {
-                self.report.emit(&Event::Killed { signal });
+                let name = signals::by_number(signal);
+                let text = format!("the command was terminated by {name}");
+                self.report.emit(&Event::detail("exited", text, json!({ "code": null, "signal": name })));
                 if let Some(terminal) = &self.terminal {
                     terminal.repair();
                 }
@@ -360,7 +384,7 @@ impl Supervisor {
         };
         match self.cause {
             // A process continues without the lock.
-            _ if !self.refused.is_empty() && self.kill_policy.kill_was_sent() => Exit::Lost,
+            _ if !self.refused.is_empty() && self.kill_policy.kill_sent => Exit::Lost,
             None | Some(Cause::SignalledTwice | Cause::WatcherKilled) => exit,
             Some(Cause::Ending | Cause::Lost(_) | Cause::MaxHold(_) | Cause::Late) => Exit::Lost,
         }

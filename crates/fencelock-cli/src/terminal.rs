@@ -1,4 +1,5 @@
-use rustix::process::{Pid, Signal, getpgid, getpgrp, getpid, getsid, kill_current_process_group, kill_process};
+use nix::unistd::{getpgid, getpgrp, getsid};
+use rustix::process::{Pid, Signal, getpid, kill_current_process_group, kill_process};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -27,9 +28,10 @@ impl Terminal {
         // SIGTTOU stops a background process that changes the group of a terminal or writes to it, unless the signal is
         // blocked. The command starts with the original mask.
         keep_ttou_out().ok()?;
+        let own = own_group()?;
         let settings = tcgetattr(&tty).ok();
         let from_start = io::stdin().is_terminal() && io::stdout().is_terminal();
-        Some(Self { tty, own: getpgrp(), settings, from_start, wanted: false })
+        Some(Self { tty, own, settings, from_start, wanted: false })
     }
 
     /// The terminal if the command is to have it as soon as it starts.
@@ -85,7 +87,12 @@ pub(crate) fn in_foreground() -> bool {
 
 /// Whether this is a terminal, and the process group of this process is in its foreground.
 pub(crate) fn is_foreground_of(tty: impl AsFd) -> bool {
-    tcgetpgrp(tty).is_ok_and(|group| group == getpgrp())
+    tcgetpgrp(tty).is_ok_and(|group| own_group() == Some(group))
+}
+
+/// None if it began outside the namespace of this process, where its number is zero. For rustix, none has this number.
+fn own_group() -> Option<Pid> {
+    Pid::from_raw(getpgrp().as_raw())
 }
 
 /// Whether a shell can resume this job when it is stopped. Such a shell runs jobs in process groups other than its own.

@@ -176,7 +176,6 @@ pub(crate) fn prefix(holder: HolderId) -> String {
 }
 
 /// Who has a lock and why, for everybody who waits for it: `for job-7 while 4242 runner: deploy`. See [`owner_of`].
-#[cfg(any(target_os = "linux", test))]
 pub(crate) fn label_of(owner: &str, (pid, command): (u32, &str), why: Option<&str>) -> String {
     let owner = if owner.is_empty() { String::new() } else { format!("for {owner} ") };
     let of_process = format!("{owner}while {pid} {command}");

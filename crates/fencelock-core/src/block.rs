@@ -2,7 +2,7 @@ use crate::{FencingToken, Invalid};
 use std::num::NonZeroU32;
 
 /// The fencing tokens of one grant, from the first to the last: they belong to this hold only. Usually there is one; a claim
-/// with [`crate::Queueing::block`] may get more, for the tasks that share the hold.
+/// with [`crate::Claim::block`] may get more, for the tasks that share the hold.
 ///
 /// A node stores the last one, so every later grant starts after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -34,43 +34,28 @@ pub struct Claim {
     pub ttl: Ttl,
     /// The mode; exclusive by default. One of [`Capabilities::modes`](crate::Capabilities::modes).
     pub mode: Mode,
-    /// What only a queue and lease sharing need. A backend without them reads [`Claim::is_poll`] alone.
-    pub queueing: Queueing,
-}
-
-/// The part of a [`Claim`] that concerns its position in a queue, and the tasks that share its lease.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct Queueing {
-    /// The intent.
+    /// What only a queue needs. A backend without one reads [`Claim::is_poll`] alone.
     pub intent: Intent,
     /// The number of requested fencing tokens: more than 1 only for a lease that tasks share. The grant may contain fewer. For a
     /// waiter, the last claim counts.
     pub block: NonZeroU32,
 }
 
-/// A try for one token.
-impl Default for Queueing {
-    fn default() -> Self {
-        Self { intent: Intent::Try, block: NonZeroU32::MIN }
-    }
-}
-
 impl Claim {
     /// An exclusive claim.
     pub const fn new(key: Key, holder: Holder, ttl: Ttl, intent: Intent) -> Self {
-        Self { key, holder, ttl, mode: Mode::Exclusive, queueing: Queueing { intent, block: NonZeroU32::MIN } }
+        Self { key, holder, ttl, mode: Mode::Exclusive, intent, block: NonZeroU32::MIN }
     }
 
     /// Whether it only asks for what its holder has, or waits for. Such a claim never takes a free key.
     pub fn is_poll(&self) -> bool {
-        self.queueing.intent == Intent::Poll
+        self.intent == Intent::Poll
     }
 
     /// The same claim with another intent.
     #[must_use]
     pub fn with_intent(&self, intent: Intent) -> Self {
-        Self { queueing: Queueing { intent, ..self.queueing }, ..self.clone() }
+        Self { intent, ..self.clone() }
     }
 
     /// The same claim in another mode.
@@ -82,7 +67,7 @@ impl Claim {
     /// The same claim for this number of fencing tokens.
     #[must_use]
     pub fn with_block(&self, block: NonZeroU32) -> Self {
-        Self { queueing: Queueing { block, ..self.queueing }, ..self.clone() }
+        Self { block, ..self.clone() }
     }
 }
 
@@ -147,12 +132,12 @@ impl ClaimReply {
         Self { sent: Sent::Never, answer: Err(cause) }
     }
 
-    /// When a claim was sent whose future was first polled at `called`.
-    pub fn sent_at(&self, called: Moment) -> Option<Moment> {
+    /// When a claim was sent whose future was first polled at `called`, and ready at `now`. A moment that is not between them is one of
+    /// another clock: then its lease counts from the call.
+    pub fn sent_at(&self, called: Moment, now: Moment) -> Moment {
         match self.sent {
-            Sent::Never => None,
-            Sent::AtOnce => Some(called),
-            Sent::At(sent) => Some(sent),
+            Sent::At(sent) if called <= sent && sent <= now => sent,
+            Sent::Never | Sent::AtOnce | Sent::At(_) => called,
         }
     }
 }
@@ -277,4 +262,17 @@ pub enum Eviction {
     Changed(Option<Box<Holding>>),
     /// The backend cannot end the hold of another client; the text names what can.
     Refused(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_of_another_clock_never_lengthens_a_lease() {
+        let [called, between, now, later] = [1, 2, 3, 4].map(Moment::from_micros);
+        let sent_at = |sent| ClaimReply { sent, answer: Ok(Acquire::Gone) }.sent_at(called, now);
+        assert_eq!(sent_at(Sent::At(between)), between);
+        assert_eq!([Sent::AtOnce, Sent::At(later), Sent::At(Moment::from_micros(0))].map(sent_at), [called; 3]);
+    }
 }

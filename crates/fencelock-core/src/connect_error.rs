@@ -2,7 +2,7 @@ use crate::{Invalid, Unknown};
 use std::fmt;
 
 /// Why a URL could not be turned into a backend. It shows its reason, and has no other source.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// The URL cannot be used.
@@ -20,7 +20,7 @@ impl fmt::Display for ConnectError {
     }
 }
 
-impl std::error::Error for ConnectError {}
+crate::invalid::plain_error!(ConnectError);
 
 impl From<Invalid> for ConnectError {
     fn from(invalid: Invalid) -> Self {

@@ -86,15 +86,6 @@ impl Fault {
             Self::Other => "failed",
         }
     }
-
-    /// The remedy, if it is the same for every node.
-    const fn advice(self) -> Option<&'static str> {
-        match self {
-            Self::Quarantined => Some("servers that are all new: `fencelock init --trust-empty`"),
-            Self::Misconfigured => Some("if the change was on purpose: `fencelock init` with the new URL"),
-            _ => None,
-        }
-    }
 }
 
 impl fmt::Display for Fault {
@@ -150,7 +141,7 @@ impl fmt::Display for NodeFault {
 /// The result of a request is unknown: it may or may not have been executed.
 ///
 /// It means neither "held" nor "lost". Only a later answer or the end of the lease decides.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Unknown {
     nodes: Vec<NodeFault>,
 }
@@ -252,8 +243,12 @@ impl fmt::Display for Unknown {
             write!(f, "{node}{last}")?;
             rest = others;
         }
-        for fault in [Fault::Quarantined, Fault::Misconfigured] {
-            if let Some(advice) = fault.advice().filter(|_| self.nodes.iter().any(|node| node.fault == fault)) {
+        // The remedies that are the same for every node.
+        for (fault, advice) in [
+            (Fault::Quarantined, "servers that are all new: `fencelock init --trust-empty`"),
+            (Fault::Misconfigured, "if the change was on purpose: `fencelock init` with the new URL"),
+        ] {
+            if self.nodes.iter().any(|node| node.fault == fault) {
                 write!(f, "; {advice}")?;
             }
         }
@@ -261,7 +256,7 @@ impl fmt::Display for Unknown {
     }
 }
 
-impl std::error::Error for Unknown {}
+crate::invalid::plain_error!(Unknown);
 
 #[cfg(test)]
 mod tests {

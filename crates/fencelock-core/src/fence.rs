@@ -11,6 +11,7 @@ use std::str::FromStr;
 /// It is a number of microseconds, from 1 to 2^53 - 1, so that Lua, JavaScript and a double represent it exactly. It is
 /// close to the time of the grant, but do not rely on that: only the order is guaranteed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(try_from = "u64", into = "u64"))]
 pub struct FencingToken(NonZeroU64);
 
 impl FencingToken {

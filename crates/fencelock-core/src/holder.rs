@@ -8,6 +8,11 @@ use std::sync::Arc;
 /// A client that knows it can renew and release. Every attempt uses a new one: a late release of an earlier
 /// attempt must not free a later one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(try_from = "String", into = "String")
+)]
 pub struct HolderId([u8; 16]);
 
 impl HolderId {
@@ -45,6 +50,20 @@ impl fmt::Display for HolderId {
 impl fmt::Debug for HolderId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+impl From<HolderId> for String {
+    fn from(holder: HolderId) -> Self {
+        holder.to_string()
+    }
+}
+
+impl TryFrom<String> for HolderId {
+    type Error = Invalid;
+
+    fn try_from(text: String) -> Result<Self, Invalid> {
+        text.parse()
     }
 }
 

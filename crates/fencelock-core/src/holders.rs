@@ -21,6 +21,14 @@ struct Others<H> {
 impl Holders {
     /// An answer to a claim lists this many holders, and counts the others.
     pub const LISTED: usize = 16;
+
+    /// The first [`Holders::LISTED`] of them, and the number of the others; `None` if there are none.
+    pub fn listed(all: impl IntoIterator<Item = Occupant>) -> Option<Self> {
+        let mut all = all.into_iter();
+        let first = Self::one(all.next()?);
+        let named = all.by_ref().take(Self::LISTED - 1).fold(first, Self::and);
+        Some(named.and_unnamed(u32::try_from(all.count()).unwrap_or(u32::MAX)))
+    }
 }
 
 impl<H> Holders<H> {

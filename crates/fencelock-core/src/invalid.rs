@@ -3,7 +3,7 @@ use std::fmt;
 /// A value that the caller gave and that cannot be used, with the reason.
 ///
 /// It names the offending value, so a message made of it needs no context.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Invalid(String);
 
 impl Invalid {
@@ -19,7 +19,21 @@ impl fmt::Display for Invalid {
     }
 }
 
-impl std::error::Error for Invalid {}
+/// An error without a source. Its `Debug` is its text, because that is what a `main` prints that returns it.
+macro_rules! plain_error {
+    ($type:ident) => {
+        impl std::fmt::Debug for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl std::error::Error for $type {}
+    };
+}
+pub(crate) use plain_error;
+
+plain_error!(Invalid);
 
 /// Whether both are the same but for one slip: a letter more, a letter less, another letter, or two in the wrong order. Names that are
 /// less alike differ in meaning, as `force` and `foreign` do.

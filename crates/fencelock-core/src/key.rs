@@ -10,6 +10,11 @@ use std::sync::Arc;
 /// lock. Spaces, braces and any writing system are allowed; a line break or a NUL is refused, because a name must fit on one
 /// line of a log and of a lock file.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(try_from = "String", into = "String")
+)]
 pub struct Key(Arc<str>);
 
 impl Key {

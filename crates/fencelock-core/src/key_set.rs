@@ -17,12 +17,20 @@ impl KeySet {
     /// # Errors
     /// [`Invalid`] if there is no key, more than [`KeySet::MAX_KEYS`], an invalid key, or a key that is named twice.
     pub fn new<K: AsRef<str>>(names: impl IntoIterator<Item = K>) -> Result<Self, Invalid> {
-        let keys = names.into_iter().take(Self::MAX_KEYS + 1).map(Key::new).collect::<Result<Vec<_>, _>>()?;
+        Self::up_to(Self::MAX_KEYS, names)
+    }
+
+    /// The same for up to `most` keys: those of a path are held together with others.
+    ///
+    /// # Errors
+    /// See [`KeySet::new`].
+    pub fn up_to<K: AsRef<str>>(most: usize, names: impl IntoIterator<Item = K>) -> Result<Self, Invalid> {
+        let keys = names.into_iter().take(most + 1).map(Key::new).collect::<Result<Vec<_>, _>>()?;
         if keys.is_empty() {
             return Err(Invalid::new("no key to lock: name at least one"));
         }
-        if keys.len() > Self::MAX_KEYS {
-            return Err(Invalid::new(format!("more than {} keys cannot be locked together", Self::MAX_KEYS)));
+        if keys.len() > most {
+            return Err(Invalid::new(format!("more than {most} keys cannot be locked together")));
         }
         let mut order: Vec<usize> = (0..keys.len()).collect();
         order.sort_unstable_by_key(|position| &keys[*position]);

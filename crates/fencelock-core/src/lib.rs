@@ -15,6 +15,7 @@
 //! | gate | the check of tokens at the receiver | [`FenceGate`] |
 //! | claim | the request of one holder for a key | [`Claim`] |
 //! | mode | exclusive, shared, or some permits of a semaphore | [`Mode`] |
+//! | path | a file or a directory that is locked with what is below it | [`TreePath`] |
 //! | holding | what a backend knows about a held key and its holders | [`Holding`], [`Holders`], [`WaiterInfo`] |
 //! | scheme | the form of the URLs of a backend | [`Scheme`] |
 //! | completion | the record of the latest success of the work of a key, which counts in the window of each caller | [`Completion`], [`once`] |
@@ -82,19 +83,16 @@ mod request;
 mod resize;
 mod retry;
 mod scheme;
-#[cfg(feature = "serde")]
-mod serial;
 mod span;
 mod time;
+mod tree_path;
 mod trial;
 
 pub use backend::{Answer, Backend, BoxFuture, Capabilities};
 pub use block::{TokenBlock, next_block};
 #[cfg(feature = "clock")]
 pub use boot_clock::BootClock;
-pub use claim::{
-    Acquire, Claim, ClaimReply, Downgrade, Eviction, Intent, Occupied, Queueing, Release, Renew, Renewal, Sent,
-};
+pub use claim::{Acquire, Claim, ClaimReply, Downgrade, Eviction, Intent, Occupied, Release, Renew, Renewal, Sent};
 pub use connect_error::ConnectError;
 pub use election::{Leader, LeaderHistory, Observation};
 pub use event::{Event, Listener};
@@ -113,22 +111,27 @@ pub use key_set::KeySet;
 pub use key_table::{ClockReading, KeyStep, KeyTable};
 pub use lease::Lease;
 pub use listeners::Listeners;
+#[doc(hidden)]
+pub use listeners::lock;
 pub use manual_clock::ManualClock;
 pub use mastership::{MasterLease, NamedMaster, eligible_masters, master_by_majority, named_masters, votes_for};
 pub use mode::{Mode, Modes};
 pub use occupant::{Expiry, Foreign, Occupant};
 pub use once::{ClearCompletion, Completion, CompletionRead, CountedSuccess, Window, WriteCompletion};
 pub use quorum::{
-    Defeat, Inspection, InspectionResult, NodeSet, NodeVote, Outcome, Quorum, Raise, Round, Seen, Tally, Verdict, Vote,
+    Defeat, InspectionResult, NodeSet, NodeVote, Outcome, Quorum, Raise, Round, Seen, Tally, Verdict, Vote,
     next_proposed_block, quarantine, raise_fence,
 };
 pub use registered_node::{Change, RegisteredNode};
 pub use renewal::{Due, LossReason, RenewalPlan};
 pub use report::{BackendReport, ClockOffset, Feature, Finding, Level, ServerReport, Topology};
-pub use request::{FromReply, Reply, Request, Response};
+pub use request::{Reply, Request, Response};
 pub use resize::{Resize, Resized};
 pub use retry::{RetryPlan, jitter};
-pub use scheme::{Connecting, Registering, Scheme, SchemeCommands, UrlForm, parse_url};
+pub use scheme::{Connecting, Registering, Scheme, UrlForm, parse_url};
 pub use span::Span;
 pub use time::{Clock, Drift, Moment, Ttl};
+pub use tree_path::TreePath;
+#[doc(hidden)]
+pub use tree_path::fnv1a;
 pub use trial::{Trial, Tried};

@@ -40,43 +40,19 @@ pub trait Scheme: Debug + Send + Sync + 'static {
         name.to_owned()
     }
 
-    /// What `fencelock init` and `FENCELOCK_PASSWORD` need. Without it, both are refused.
-    fn commands(&self) -> Option<&dyn SchemeCommands> {
-        None
+    /// Sets up the servers of this URL, for `fencelock init`. A scheme without a quarantine refuses.
+    fn init<'a>(&'a self, url: &'a str, trust_empty: bool) -> Registering<'a> {
+        let _ = trust_empty;
+        Box::pin(async { Err(refused(url, "has no quarantine, so there is nothing to set up").into()) })
     }
-}
-
-/// What some commands need of a scheme: [`Scheme::commands`].
-pub trait SchemeCommands: Scheme {
-    /// Sets up the servers of this URL, for `fencelock init`.
-    fn init<'a>(&'a self, url: &'a str, trust_empty: bool) -> Registering<'a>;
 
     /// The URL with this password for every server that has none: for a password that is given beside the URL.
     ///
     /// # Errors
-    /// [`Invalid`] for an invalid URL.
-    fn with_password(&self, url: &str, password: &str) -> Result<String, Invalid>;
-}
-
-/// [`SchemeCommands`] for callers: a scheme without them refuses.
-impl dyn Scheme + '_ {
-    /// [`SchemeCommands::init`], or an error.
-    pub fn init<'a>(&'a self, url: &'a str, trust_empty: bool) -> Registering<'a> {
-        match self.commands() {
-            Some(commands) => commands.init(url, trust_empty),
-            None => Box::pin(async { Err(refused(url, "has no quarantine, so there is nothing to set up").into()) }),
-        }
-    }
-
-    /// [`SchemeCommands::with_password`], or an error.
-    ///
-    /// # Errors
     /// [`Invalid`] for an invalid URL, and if the scheme takes no password beside its URLs.
-    pub fn with_password(&self, url: &str, password: &str) -> Result<String, Invalid> {
-        match self.commands() {
-            Some(commands) => commands.with_password(url, password),
-            None => Err(refused(url, "takes no password beside its URL")),
-        }
+    fn with_password(&self, url: &str, password: &str) -> Result<String, Invalid> {
+        let _ = password;
+        Err(refused(url, "takes no password beside its URL"))
     }
 }
 

@@ -5,24 +5,82 @@
 
 use crate::url::{Host, Target, TlsMode};
 use fencelock_core::{Fault, Unknown};
+use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::ring::cipher_suite::{TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use std::fmt::Display;
+use std::future::Ready;
 use std::io;
+use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
+use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 use tokio_rustls::TlsConnector;
-use tokio_util::io::InspectReader;
 
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 /// A stream whose greeting is read on the way.
-pub(crate) type Watched = InspectReader<Box<dyn Stream>, Box<dyn FnMut(&[u8]) + Send>>;
+pub(crate) struct Watched {
+    stream: Box<dyn Stream>,
+    greeting: Greeting,
+    /// The process that the server names.
+    named: Arc<AtomicI32>,
+    /// What a login may be bound to.
+    end_point: Option<Vec<u8>>,
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+        if let Some(process) = self.greeting.read(&buffer.filled()[before..]) {
+            self.named.store(process, Ordering::Relaxed);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+impl TlsStream for Watched {
+    fn channel_binding(&self) -> ChannelBinding {
+        self.end_point.clone().map_or_else(ChannelBinding::none, ChannelBinding::tls_server_end_point)
+    }
+}
+
+/// For the driver, a stream that is as secure as it has to be.
+pub(crate) struct Secured;
+
+impl TlsConnect<Watched> for Secured {
+    type Stream = Watched;
+    type Error = io::Error;
+    type Future = Ready<io::Result<Watched>>;
+
+    fn connect(self, stream: Watched) -> Self::Future {
+        std::future::ready(Ok(stream))
+    }
+}
 
 /// The request for TLS: its length, and a number in place of a protocol version.
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
@@ -30,7 +88,7 @@ const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 /// Opens a stream to one server.
 pub(crate) async fn dial(target: &Target, host: &Host) -> Result<(Watched, Arc<AtomicI32>), Unknown> {
     let refused = |error: io::Error| Unknown::new(host.to_string(), Fault::Unreachable, error.to_string());
-    let stream: Box<dyn Stream> = match host {
+    let (stream, end_point): (Box<dyn Stream>, _) = match host {
         Host::Tcp(name, port) => {
             let stream = TcpStream::connect((name.as_str(), *port)).await.map_err(refused)?;
             stream.set_nodelay(true).map_err(refused)?;
@@ -43,32 +101,30 @@ pub(crate) async fn dial(target: &Target, host: &Host) -> Result<(Watched, Arc<A
                 let text = format!("{error}; is the server running?");
                 Unknown::new(path.display().to_string(), Fault::Unreachable, text)
             };
-            Box::new(tokio::net::UnixStream::connect(&path).await.map_err(missing)?)
+            (Box::new(tokio::net::UnixStream::connect(&path).await.map_err(missing)?), None)
         }
         #[cfg(not(unix))]
         Host::Unix(..) => return Err(Unknown::new(host.to_string(), Fault::Unsupported, "name a host in the URL")),
     };
     let named = Arc::new(AtomicI32::new(0));
-    let (mut greeting, found) = (Greeting::default(), Arc::clone(&named));
-    let watch = move |bytes: &[u8]| {
-        if let Some(process) = greeting.read(bytes) {
-            found.store(process, Ordering::Relaxed);
-        }
-    };
-    Ok((InspectReader::new(stream, Box::new(watch)), named))
+    let watched = Watched { stream, greeting: Greeting::default(), named: Arc::clone(&named), end_point };
+    Ok((watched, named))
 }
 
+/// A stream, and what a login may be bound to.
+type Bound = (Box<dyn Stream>, Option<Vec<u8>>);
+
 /// Asks for TLS unless it is not wanted. Like libpq, `prefer` continues without it where the server has none.
-async fn secured(target: &Target, host: &str, mut stream: TcpStream) -> Result<Box<dyn Stream>, Unknown> {
+async fn secured(target: &Target, host: &str, mut stream: TcpStream) -> Result<Bound, Unknown> {
     let lost = |error: io::Error| Unknown::new(host, Fault::Unreachable, error.to_string());
     let failed = |text: String| Unknown::new(host, Fault::Unsupported, text);
     if target.tls == TlsMode::Disable {
-        return Ok(Box::new(stream));
+        return Ok((Box::new(stream), None));
     }
     stream.write_all(&SSL_REQUEST).await.map_err(lost)?;
     match stream.read_u8().await.map_err(lost)? {
         b'S' => {}
-        b'N' if target.tls == TlsMode::Prefer => return Ok(Box::new(stream)),
+        b'N' if target.tls == TlsMode::Prefer => return Ok((Box::new(stream), None)),
         b'N' => return Err(failed("the server has no TLS, which sslmode= in the URL requires".to_owned())),
         _ => return Err(failed("its reply is not the protocol of Postgres".to_owned())),
     }
@@ -78,23 +134,45 @@ async fn secured(target: &Target, host: &str, mut stream: TcpStream) -> Result<B
         .connect(name, stream)
         .await
         .map_err(|error| failed(format!("TLS: {error}")))?;
-    Ok(Box::new(stream))
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|all| all.first());
+    let end_point = certificate.and_then(|certificate| end_point(certificate));
+    Ok((Box::new(stream), end_point))
 }
 
 fn client_config(target: &Target) -> Result<ClientConfig, String> {
-    let provider = Arc::new(ring::default_provider());
+    let (provider, text) = (Arc::new(ring::default_provider()), |error: &dyn Display| error.to_string());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
-    let builder = builder.map_err(|error| error.to_string())?;
-    if target.tls != TlsMode::VerifyFull {
-        let verifier = Arc::new(Unverified(provider));
-        return Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth());
-    }
+    let chain = if matches!(target.tls, TlsMode::VerifyCa | TlsMode::VerifyFull) {
+        let chain = WebPkiServerVerifier::builder_with_provider(Arc::new(roots(target)?), Arc::clone(&provider));
+        Some(chain.build().map_err(|error| text(&error))?)
+    } else {
+        None
+    };
+    let verifier: Arc<dyn ServerCertVerifier> = match chain {
+        Some(chain) if target.tls == TlsMode::VerifyFull => chain,
+        chain => Arc::new(AnyName { provider, chain }),
+    };
+    let builder = builder.map_err(|error| text(&error))?.dangerous().with_custom_certificate_verifier(verifier);
+    let (Some(certificate), Some(key)) = (&target.client_cert, &target.client_key) else {
+        return Ok(builder.with_no_client_auth());
+    };
+    let failed = |error: &dyn Display| format!("sslkey={}: {error}", key.display());
+    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| failed(&error))?;
+    builder.with_client_auth_cert(certificates("sslcert", certificate)?, private).map_err(|error| failed(&error))
+}
+
+fn certificates(option: &str, file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let all = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
+    all.map_err(|error| format!("{option}={}: {error}", file.display()))
+}
+
+/// The authorities that are trusted.
+fn roots(target: &Target) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     match &target.root_cert {
         Some(file) => {
-            let failed = |error: &dyn std::fmt::Display| format!("sslrootcert={}: {error}", file.display());
-            for certificate in CertificateDer::pem_file_iter(file).map_err(|error| failed(&error))? {
-                roots.add(certificate.map_err(|error| failed(&error))?).map_err(|error| failed(&error))?;
+            for certificate in certificates("sslrootcert", file)? {
+                roots.add(certificate).map_err(|error| format!("sslrootcert={}: {error}", file.display()))?;
             }
         }
         None => {
@@ -104,23 +182,61 @@ fn client_config(target: &Target) -> Result<ClientConfig, String> {
     if roots.is_empty() {
         return Err("no certificate authority is known: name one with sslrootcert=FILE".to_owned());
     }
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+    Ok(roots)
 }
 
-/// Encrypts, and accepts any certificate: what `sslmode=prefer` and `require` mean in all programs that use libpq.
-#[derive(Debug)]
-struct Unverified(Arc<CryptoProvider>);
+/// The hash of a certificate to which a login is bound: by RFC 5929, that of its signature, and SHA-256 in place of an older one. Without
+/// an answer for a rare one, the login is bound to nothing.
+fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
+    let (parts, _) = der(certificate)?;
+    let (_, behind_content) = der(parts)?;
+    let (algorithm, _) = der(behind_content)?;
+    let suite = match der(algorithm)?.0 {
+        [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 4 | 5 | 11] | [0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 1 | 3, 2] => {
+            TLS13_AES_128_GCM_SHA256
+        }
+        [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 12] | [0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 3] => {
+            TLS13_AES_256_GCM_SHA384
+        }
+        _ => return None,
+    };
+    Some(suite.tls13()?.common.hash_provider.hash(certificate).as_ref().to_vec())
+}
 
-impl ServerCertVerifier for Unverified {
+/// The content of the first value, and what follows it.
+fn der(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (&[_, first], rest) = bytes.split_first_chunk::<2>()?;
+    let (long, rest) = rest.split_at_checked(if first < 128 { 0 } else { usize::from(first & 127) })?;
+    let length = long.iter().fold(0, |length: usize, byte| length << 8 | usize::from(*byte));
+    rest.split_at_checked(if first < 128 { first.into() } else { length })
+}
+
+/// Checks no name, and without a chain of authorities also no certificate: what `sslmode=verify-ca`, and `prefer` and `require`, mean in
+/// all programs that use libpq.
+#[derive(Debug)]
+struct AnyName {
+    provider: Arc<CryptoProvider>,
+    chain: Option<Arc<WebPkiServerVerifier>>,
+}
+
+impl ServerCertVerifier for AnyName {
     fn verify_server_cert(
         &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
+        certificate: &CertificateDer<'_>,
+        above: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
+        use CertificateError::{NotValidForName, NotValidForNameContext};
+        let checked = self.chain.as_ref().map(|chain| chain.verify_server_cert(certificate, above, name, ocsp, now));
+        match checked {
+            // The name is checked last.
+            None | Some(Err(rustls::Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. }))) => {
+                Ok(ServerCertVerified::assertion())
+            }
+            Some(checked) => checked,
+        }
     }
 
     fn verify_tls12_signature(
@@ -129,7 +245,7 @@ impl ServerCertVerifier for Unverified {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
     }
 
     fn verify_tls13_signature(
@@ -138,11 +254,11 @@ impl ServerCertVerifier for Unverified {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
 

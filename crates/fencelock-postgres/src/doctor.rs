@@ -68,31 +68,56 @@ fn findings(session: &Session, row: &Row, asked: (u64, u64), server: &mut Server
     server.topology = if facts.is_pooled { Topology::Proxy } else { Topology::Single };
     server.identity = Some(facts.run.clone()).filter(|run| !run.is_empty());
     (server.clock, server.up_for) = (Some(clock), Duration::try_from_secs_f64(get(row, 1)?).ok());
+    let (forbidden, standbys): (Option<String>, String) = (get(row, 9)?, get(row, 4)?);
+    let (longest, usage): (f64, f64) = (get(row, 6)?, get(row, 5)?);
+    let (is_unsafe, has_no_vacuum) = (get::<String>(row, 3)? == "off", get::<String>(row, 7)? == "off");
+    let by_clock =
+        format!("leases follow the wall clock of the server, which is {:+} ms from this machine", clock.ahead / 1000);
+    let open = format!("a transaction is open for {longest:.0} s: until it ends, locks keep old versions of rows");
+    let queue = format!("the queue of notifications is {:.0} % full", usage * 100.0);
     Ok(vec![
         Finding::fine("connection", greeting),
-        rights(&role, get(row, 9)?, facts),
-        match (get(row, 10)?, get(row, 11)?) {
-            (true, _) => Finding::warning("schema", EARLIER, "run `fencelock init`"),
-            (_, true) => Finding::warning("schema", OPEN, "REVOKE CREATE ON SCHEMA ... FROM PUBLIC"),
-            _ => Finding::fine("schema", "its functions are those of this version"),
-        },
+        rights(&role, forbidden, facts),
+        warned(
+            "schema",
+            [(get(row, 10)?, EARLIER, "run `fencelock init`"), (get(row, 11)?, OPEN, REVOKE)],
+            "its functions are those of this version",
+        ),
         if facts.is_pooled {
             Finding::note("pooler", POOLED, "connect to the server itself for faster hand-offs")
         } else {
             Finding::fine("pooler", "none: waiters are notified")
         },
-        durability(get::<String>(row, 3)? == "off", facts),
-        replication(&get::<String>(row, 4)?, facts),
-        of_clock(clock),
-        bloat(get(row, 6)?, get::<String>(row, 7)? == "off"),
-        notifications(get(row, 5)?),
+        warned("durability", [(is_unsafe, UNSAFE, "set fsync = on")], &durability(facts)),
+        replication(&standbys, facts),
+        warned("clock", [(clock.off_at_least() > CLOCK_WARNS, &by_clock, STEP)], &by_clock),
+        warned(
+            "bloat",
+            [
+                (longest > LONG_TRANSACTION, &open, END),
+                (has_no_vacuum, "autovacuum is off: old rows may keep their space", "set autovacuum = on"),
+            ],
+            "no old transaction is visible to this role that keeps old versions of rows",
+        ),
+        warned("notifications", [(usage > QUEUE_WARNS, &queue, READ)], &queue),
     ])
 }
 
 const EARLIER: &str =
     "its functions are of an earlier version: after a switch by logical replication, waiters count as holders";
 const OPEN: &str = "every role may create objects in it, also functions that a transaction may call instead of ours";
+const REVOKE: &str = "REVOKE CREATE ON SCHEMA ... FROM PUBLIC";
 const POOLED: &str = "there is one, so no notification arrives: waiters ask for their hand-off";
+const UNSAFE: &str = "fsync is off: a crash of the machine may lose locks, and let a second holder in";
+const STEP: &str = "run NTP on both: a step of the clock of the server ends leases early";
+const END: &str = "end it: pg_stat_activity shows it; set idle_in_transaction_session_timeout";
+const READ: &str = "end the transaction of a listener that does not read";
+
+/// A warning if one of these is so, with its text and advice.
+fn warned<const N: usize>(subject: &'static str, bad: [(bool, &str, &str); N], fine: &str) -> Finding {
+    let bad = bad.into_iter().find(|(is_so, ..)| *is_so);
+    bad.map_or_else(|| Finding::fine(subject, fine), |(_, text, advice)| Finding::warning(subject, text, advice))
+}
 
 fn rights(role: &str, forbidden: Option<String>, facts: &Facts) -> Finding {
     if let Some(forbidden) = forbidden {
@@ -103,17 +128,13 @@ fn rights(role: &str, forbidden: Option<String>, facts: &Facts) -> Finding {
     Finding::fine("rights", format!("{role} may {way}"))
 }
 
-fn durability(is_unsafe: bool, facts: &Facts) -> Finding {
-    if is_unsafe {
-        let text = "fsync is off: a crash of the machine may lose locks, and let a second holder in";
-        return Finding::warning("durability", text, "set fsync = on");
-    }
+fn durability(facts: &Facts) -> String {
     let own = if facts.commit == "off" { "; synchronous_commit is off, and on for locks" } else { "" };
     let isolation = match &*facts.isolation {
         "read committed" => String::new(),
         isolation => format!("; transactions are {isolation} by default, and those of locks READ COMMITTED"),
     };
-    Finding::fine("durability", format!("what was granted survives a crash{own}{isolation}"))
+    format!("what was granted survives a crash{own}{isolation}")
 }
 
 fn replication(standby_names: &str, facts: &Facts) -> Finding {
@@ -125,35 +146,6 @@ fn replication(standby_names: &str, facts: &Facts) -> Finding {
     let waits = format!("commits wait for {standby_names}");
     let text = if standby_names.is_empty() { "no standby, so no failover loses a lock" } else { &waits };
     Finding::fine("replication", text)
-}
-
-fn of_clock(clock: ClockOffset) -> Finding {
-    let ahead = clock.ahead / 1000;
-    let text = format!("leases follow the wall clock of the server, which is {ahead:+} ms from this machine");
-    if clock.off_at_least() > CLOCK_WARNS {
-        return Finding::warning("clock", text, "run NTP on both: a step of the clock of the server ends leases early");
-    }
-    Finding::fine("clock", text)
-}
-
-fn bloat(longest: f64, has_no_vacuum: bool) -> Finding {
-    if longest > LONG_TRANSACTION {
-        let text = format!("a transaction is open for {longest:.0} s: until it ends, locks keep old versions of rows");
-        let advice = "end it: pg_stat_activity shows it; set idle_in_transaction_session_timeout";
-        return Finding::warning("bloat", text, advice);
-    }
-    if has_no_vacuum {
-        return Finding::warning("bloat", "autovacuum is off: old rows may keep their space", "set autovacuum = on");
-    }
-    Finding::fine("bloat", "no old transaction is visible to this role that keeps old versions of rows")
-}
-
-fn notifications(usage: f64) -> Finding {
-    let text = format!("the queue of notifications is {:.0} % full", usage * 100.0);
-    if usage > QUEUE_WARNS {
-        return Finding::warning("notifications", text, "end the transaction of a listener that does not read");
-    }
-    Finding::fine("notifications", text)
 }
 
 /// Each operation once, on a key that no program uses; its row is removed.

@@ -2,7 +2,7 @@
 
 use fencelock_core::{Fault, Unknown};
 use tokio_postgres::Error;
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{Severity, SqlState};
 
 /// A function that does not exist, a missing schema, or a missing table.
 pub(crate) const NOT_INSTALLED: [SqlState; 3] =
@@ -14,7 +14,9 @@ const OTHER_SERVER: &str = "FL003";
 /// Nothing was executed.
 pub(crate) const LOCKED: &str = "a transaction holds the row of this key, such as one that has called lock_in";
 
-const PASSWORD: &str = "write it in the URL, or in the file of password_file=";
+const PASSWORD: &str = "write it in the file of password_file=, in PGPASSWORD, or in ~/.pgpass";
+
+const CONNECT: &str = "GRANT CONNECT ON DATABASE ... TO this role";
 
 /// The rest by the first two characters of their code.
 const CLASSES: [(&str, Fault); 9] = [
@@ -39,14 +41,22 @@ pub(crate) fn unknown(node: &str, error: &Error) -> Unknown {
         if text.ends_with("password missing") {
             return Unknown::new(node, Fault::Denied, format!("the server asks for a password: {PASSWORD}"));
         }
-        return Unknown::new(node, Fault::Unreachable, text);
+        let fault = if text.ends_with("channel binding") { Fault::Denied } else { Fault::Unreachable };
+        return Unknown::new(node, fault, text);
     };
     if error.message().contains("statement pooling mode") {
         let text = "the pooler allows no transaction: use pool_mode = transaction, or another port";
         return Unknown::new(node, Fault::Unsupported, text);
     }
     let message = error.message();
-    let text = remedy(error.code()).map_or_else(|| message.to_owned(), |remedy| format!("{message}: {remedy}"));
+    // A server refuses a login so, and goes on after a request.
+    let at_login = error.parsed_severity() == Some(Severity::Fatal);
+    let remedy = if at_login && *error.code() == SqlState::INSUFFICIENT_PRIVILEGE {
+        Some(CONNECT)
+    } else {
+        remedy(error.code())
+    };
+    let text = remedy.map_or_else(|| message.to_owned(), |remedy| format!("{message}: {remedy}"));
     Unknown::new(node, fault_of(error.code()), text)
 }
 
@@ -83,8 +93,8 @@ fn remedy(code: &SqlState) -> Option<&'static str> {
         }
         SqlState::INVALID_CATALOG_NAME => "create it with `createdb`, or correct the URL; its case counts",
         SqlState::INSUFFICIENT_PRIVILEGE => {
-            "the role needs USAGE on the schema and EXECUTE on its functions, as docs/en/postgres.md lists them; who makes the schema \
-             needs CREATE on the database"
+            "the role needs USAGE on the schema and EXECUTE on its functions, as docs/en/postgres.md lists them; `init` needs the \
+             owner of the schema, or CREATE on the database where there is none"
         }
         SqlState::INVALID_PASSWORD => PASSWORD,
         SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {

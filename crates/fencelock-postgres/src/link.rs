@@ -5,9 +5,9 @@ use crate::calls::{CALLS, Call, Param, Read, Unreadable, params};
 use crate::hub::Hub;
 use crate::session::Session;
 use crate::url::Target;
-use fencelock_core::{Fault, HolderId, Key, Unknown};
+use fencelock_core::{Fault, HolderId, Key, Unknown, lock};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_postgres::Row;
@@ -48,16 +48,12 @@ struct Sessions {
 }
 
 impl Slot {
-    fn sessions(&self) -> MutexGuard<'_, Sessions> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn current(&self) -> Option<Arc<Session>> {
-        self.sessions().current.clone().filter(|session| !session.is_closed())
+        lock(&self.sessions).current.clone().filter(|session| !session.is_closed())
     }
 
     fn failed(&self) -> Option<(Instant, Unknown)> {
-        self.sessions().failed.clone()
+        lock(&self.sessions).failed.clone()
     }
 }
 
@@ -114,7 +110,9 @@ impl Link {
         if let Some((began, _)) = slot.failed().filter(|(_, cause)| cause.is_revoked()) {
             sleep_until(began + BETWEEN_LOGINS).await;
         }
-        let (asked, deadline) = (Instant::now(), self.deadline());
+        let asked = Instant::now();
+        let longer = self.target.connect.filter(|_| slot.current().is_none()).unwrap_or_default();
+        let deadline = asked + self.target.limit.max(longer);
         let open = async {
             let turn = Arc::clone(&slot.turn).lock_owned().await;
             if let Some(session) = slot.current() {
@@ -131,7 +129,7 @@ impl Link {
             let opening = tokio::spawn(async move {
                 let (_turn, began) = (turn, Instant::now());
                 let opened = Session::open(&link.target, &link.hub, &link.texts).await.map(Arc::new);
-                let mut sessions = slot.sessions();
+                let mut sessions = lock(&slot.sessions);
                 sessions.current = opened.as_ref().ok().map(Arc::clone);
                 sessions.failed = opened.as_ref().err().map(|cause| (began, cause.clone()));
                 opened
@@ -163,13 +161,28 @@ impl Link {
             return Err(self.timed_out());
         }
         for slot in self.slots.iter().chain([&self.renewals]) {
-            let mut sessions = slot.sessions();
+            let mut sessions = lock(&slot.sessions);
             if sessions.current.as_ref().is_some_and(|current| Arc::ptr_eq(current, session)) {
                 sessions.silent = sessions.current.take().map(|session| (session, Instant::now()));
             }
         }
         self.hub.lost_connection(true);
         Err(self.timed_out())
+    }
+
+    /// Who keeps a claim waiting for longer than any statement of a client takes.
+    pub(crate) async fn who_locks(&self, session: &Session, deadline: Instant) -> &'static str {
+        let text = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep'), EXISTS (SELECT FROM pg_locks l \
+                    JOIN pg_class c ON c.oid = l.relation WHERE l.granted AND c.relnamespace = to_regnamespace($1) \
+                    AND c.relname = 'locks' AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock'))";
+        let schema = self.target.quoted_schema();
+        let rows = timeout_at(deadline, session.query(text, &params![TEXT schema])).await;
+        let is = |column| rows.as_ref().is_ok_and(|rows| rows.iter().flatten().any(|row| row.get(column)));
+        match (is(0), is(1)) {
+            (true, _) => "a commit that waits for a synchronous standby",
+            (_, true) => "a transaction that has locked the table",
+            _ => "a transaction of the database, such as one that has called lock_in,",
+        }
     }
 
     /// The reply to a request.
@@ -198,7 +211,7 @@ impl Link {
     /// Another holder is not released there: its release over the new connection might come second, and report a loss.
     pub(crate) fn release_behind(&self, key: &Key, holder: &HolderId) {
         let silent = {
-            let mut sessions = self.slot(Lane::Key(key)).sessions();
+            let mut sessions = lock(&self.slot(Lane::Key(key)).sessions);
             sessions.silent.take_if(|(session, since)| session.is_closed() || since.elapsed() > SILENT_FOR);
             // There, the release follows the claim in any case.
             if let Some(session) = &sessions.current {
@@ -219,15 +232,15 @@ impl Link {
         let _ = self.call(Lane::Key(key), Call::Tell, &params![TEXT key.as_str()]).await;
     }
 
-    /// Asks for the hand-offs of all waiters of this client until none waits, where no notifications arrive.
+    /// Asks for the hand-offs of all waiters of this client, where no notifications arrive.
     pub(crate) fn poll_for_hand_offs(self: &Arc<Self>) {
         let link = Arc::clone(self);
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(link.target.poll).await;
-                let waiters = link.hub.waiters();
+                let Some(waiters) = link.hub.look(link.target.poll) else { return };
                 if waiters.is_empty() {
-                    return;
+                    continue;
                 }
                 let keys: Vec<_> = waiters.iter().map(|(_, key)| key.as_str()).collect();
                 let holders: Vec<_> = waiters.iter().map(|(holder, _)| holder.to_bytes().to_vec()).collect();

@@ -12,13 +12,13 @@ use fencelock_core::{
     Acquire, Backend, BootClock, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion, Clock, Completion,
     CompletionRead, ConnectError, Connecting, Downgrade, Event, Eviction, Expiry, Fault, Foreign, HolderId, HolderInfo,
     Holding, Intent, Invalid, Key, Listener, Mode, Occupant, Occupied, RegisteredNode, Registering, Release, Renew,
-    Renewal, Reply, Request, Resize, Scheme, SchemeCommands, Sent, Unknown, UrlForm, WriteCompletion,
+    Renewal, Reply, Request, Resize, Scheme, Sent, Unknown, UrlForm, WriteCompletion,
 };
 use futures_util::future::join;
 use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use tokio_postgres::Row;
 
 /// More holders and waiters than a table can show; see `list_1`.
@@ -42,10 +42,14 @@ impl Postgres {
     /// | `connections=N` | use up to this many connections, and one for renewals; 1 by default |
     /// | `quarantine=on\|off` | whether a server that may have lost locks grants none for a while; by default if its standbys may lack the last commits |
     /// | `max_ttl=MS` | with a quarantine: the longest TTL, and so about its length; 60000 ms by default |
-    /// | `poll=MS` | behind a pooler, how often all waiters of this process ask for their hand-offs; 100 ms by default |
-    /// | `sslmode=MODE` | `disable`, `prefer`, `require` or `verify-full`, as for all programs that use libpq; `prefer` by default |
-    /// | `sslrootcert=FILE` | with `verify-full`: trust the certificates in this PEM file instead of the system's |
-    /// | `password_file=FILE` | the password is the first line of this file |
+    /// | `poll=MS` | behind a pooler, how often all waiters of this process ask for their hand-offs while a queue moves; 100 ms by default |
+    /// | `sslmode=MODE` | `disable`, `prefer`, `require`, `verify-ca` or `verify-full`, as for all programs that use libpq; `prefer` by default |
+    /// | `sslrootcert=FILE` | trust the certificates in this PEM file instead of the system's |
+    /// | `sslcert=FILE`, `sslkey=FILE` | the certificate of this client, and its key |
+    /// | `channel_binding=MODE` | `disable`, `prefer` (the default) or `require` |
+    /// | `password_file=FILE` | the password is the first line of this file; without one, it is in `PGPASSWORD` or `~/.pgpass` |
+    /// | `connect_timeout=S` | how long each server may take for a connection, if that is longer than `timeout=` |
+    /// | `application_name=NAME` | as `pg_stat_activity` shows it; `fencelock` by default |
     /// | `host=DIR`, `port=N`, `user=NAME` | as in the authority of the URL |
     ///
     /// # Errors
@@ -82,8 +86,13 @@ impl Postgres {
         session.claiming().insert(claim.holder.id);
         let answer = match self.claim_over(&session, claim, deadline).await {
             // The row is locked without a lease. Nothing was executed, and a client that does not wait has its answer.
-            Err(cause) if claim.queueing.intent == Intent::Try && is_locked(&cause) => {
-                Ok(Acquire::Busy(locked_row(&self.link)))
+            Err(cause) if is_locked(&cause) => {
+                let who = self.link.who_locks(&session, deadline).await;
+                let foreign = Occupant::Foreign(Foreign::other(who));
+                match claim.intent {
+                    Intent::Try => Ok(Acquire::Busy(Occupied::new(foreign, Expiry::In(self.link.target.limit)))),
+                    _ => Err(Unknown::new(self.name(), Fault::Busy, format!("{who} keeps the row of this key locked"))),
+                }
             }
             answer => answer,
         };
@@ -99,7 +108,7 @@ impl Postgres {
     async fn claim_over(&self, session: &Arc<Session>, claim: &Claim, deadline: Instant) -> Result<Acquire, Unknown> {
         let (link, channel) = (&self.link, self.link.channel.as_str());
         let (holder, owner) = (claim.holder.id.to_bytes(), claim.holder.owner.as_str());
-        let (ttl, count) = (calls::micros(claim.ttl.get()), calls::signed(claim.queueing.block.get()));
+        let (ttl, count) = (calls::micros(claim.ttl.get()), calls::signed(claim.block.get()));
         let first = params![TEXT claim.key.as_str(), BYTEA &holder[..], TEXT owner, INT8 ttl];
         if session.facts.is_direct && !claim.is_poll() && claim.mode == Mode::Exclusive {
             let take = [&first[..], &params![INT4 count, TEXT channel]].concat();
@@ -108,7 +117,7 @@ impl Postgres {
                 return link.read(calls::taken(row));
             }
         }
-        let intent = match claim.queueing.intent {
+        let intent = match claim.intent {
             Intent::Try => 0_i32,
             Intent::Enqueue => 1,
             Intent::Poll => 2,
@@ -118,9 +127,9 @@ impl Postgres {
         let acquire = [&first[..], &rest].concat();
         loop {
             let asked = link.call_over(session, Call::Acquire, &acquire, deadline);
-            let rows = match claim.queueing.intent {
+            let rows = match claim.intent {
                 // A hand-off that follows the claim at once is not missed.
-                Intent::Enqueue | Intent::Poll => join(session.listen(channel), asked).await.1?,
+                Intent::Enqueue | Intent::Poll => join(timeout_at(deadline, session.listen(channel)), asked).await.1?,
                 Intent::Try => asked.await?,
             };
             let answer = link.read(rows.first().map(calls::claim).transpose())?;
@@ -139,10 +148,12 @@ impl Postgres {
 
     fn note_waiting(&self, claim: &Claim, answer: &Result<Acquire, Unknown>) {
         match answer {
-            Ok(Acquire::Queued { .. }) if self.link.hub.waits(claim.holder.id, &claim.key) => {
-                self.link.poll_for_hand_offs();
+            Ok(Acquire::Queued { ahead, .. }) => {
+                if self.link.hub.waits(claim.holder.id, &claim.key, *ahead, self.link.target.poll) {
+                    self.link.poll_for_hand_offs();
+                }
             }
-            Ok(Acquire::Queued { .. }) | Err(_) => {}
+            Err(_) => {}
             Ok(_) => self.link.hub.forget(&claim.holder.id),
         }
     }
@@ -250,12 +261,6 @@ impl Postgres {
 
 fn is_locked(cause: &Unknown) -> bool {
     cause.nodes().iter().any(|node| node.fault == Fault::Busy && node.detail.ends_with(LOCKED))
-}
-
-/// The holder of a key whose row is locked longer than any statement of a client takes.
-fn locked_row(link: &Link) -> Occupied {
-    let who = Occupant::Foreign(Foreign::other("a transaction of the database"));
-    Occupied::new(who, Expiry::In(link.target.limit))
 }
 
 impl Backend for Postgres {
@@ -383,12 +388,6 @@ impl Scheme for PostgresScheme {
         Box::pin(async move { Ok(Arc::new(Postgres::lazy(url)?) as _) })
     }
 
-    fn commands(&self) -> Option<&dyn SchemeCommands> {
-        Some(self)
-    }
-}
-
-impl SchemeCommands for PostgresScheme {
     /// Makes the schema, or brings its functions and its quarantine up to date.
     fn init<'a>(&'a self, url: &'a str, trust_empty: bool) -> Registering<'a> {
         Box::pin(async move {

@@ -1,12 +1,12 @@
 //! One connection to the server, and what was found there.
 
 use crate::calls::{CALLS, Call, Param, params};
-use crate::dial::{Watched, dial};
+use crate::dial::{Secured, Watched, dial};
 use crate::fault::{NOT_INSTALLED, has_moved, unknown};
 use crate::hub::Hub;
 use crate::schema::{self, INIT, LAYOUT};
 use crate::url::{Host, Quarantine, Target};
-use fencelock_core::{BoxFuture, Change, Fault, HolderId, NodeFault, Span, Ttl, Unknown};
+use fencelock_core::{BoxFuture, Change, Fault, HolderId, NodeFault, Span, Ttl, Unknown, lock};
 use futures_util::StreamExt;
 use futures_util::future::{join, join3};
 use futures_util::stream::FuturesUnordered;
@@ -14,16 +14,15 @@ use std::collections::HashSet;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
-use tokio_postgres::config::SslMode;
+use tokio_postgres::config::{SslMode, SslNegotiation};
 use tokio_postgres::error::{DbError, Severity, SqlState};
-use tokio_postgres::tls::NoTlsStream;
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, NoTls, Row, Statement};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, Row, Statement};
 
 /// The oldest version that the tests run on.
 const OLDEST: i32 = 140_000;
@@ -188,7 +187,7 @@ impl Session {
 
     /// The holders with a claim that it may still execute: those whose claims have no answer yet, or were cancelled before it.
     pub(crate) fn claiming(&self) -> MutexGuard<'_, HashSet<HolderId>> {
-        self.claiming.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.claiming)
     }
 
     /// Runs one statement in a transaction of its own, in one round trip. Requests are executed in the order in which their futures are
@@ -346,7 +345,7 @@ async fn first<'a, T>(
 ) -> Result<T, Unknown> {
     let mut result = Err(Unknown::new(&target.name, Fault::Unsupported, "the URL names no server"));
     let (count, mut attempts, mut is_silent) = (target.hosts.len(), FuturesUnordered::new(), true);
-    let each = within / u32::try_from(count).unwrap_or(u32::MAX).max(1);
+    let each = target.connect.unwrap_or(within / u32::try_from(count).unwrap_or(u32::MAX).max(1));
     for (number, host) in target.hosts.iter().cycle().take(count * rounds).enumerate() {
         if number >= count && !is_silent {
             break;
@@ -363,10 +362,10 @@ async fn first<'a, T>(
 }
 
 /// Logs in. The last value is the process that the server names in its greeting.
-async fn connect(target: &Target, host: &Host) -> Result<(Client, Connection<Watched, NoTlsStream>, i32), Unknown> {
+async fn connect(target: &Target, host: &Host) -> Result<(Client, Connection<Watched, Watched>, i32), Unknown> {
     let (stream, named) = dial(target, host).await?;
-    let password = target.password().map_err(|text| Unknown::new(&target.name, Fault::Denied, text))?;
-    let connected = config(target, password.as_deref()).connect_raw(stream, NoTls).await;
+    let password = target.password(host).map_err(|text| Unknown::new(&target.name, Fault::Denied, text))?;
+    let connected = config(target, password.as_deref()).connect_raw(stream, Secured).await;
     let refused = |error| unknown(&target.name, &error).map_fault(|fault| target.kind(fault));
     let (client, connection) = connected.map_err(refused)?;
     target.accept(password);
@@ -376,7 +375,8 @@ async fn connect(target: &Target, host: &Host) -> Result<(Client, Connection<Wat
 /// The stream is encrypted already, if it has to be.
 fn config(target: &Target, password: Option<&str>) -> Config {
     let mut config = Config::new();
-    config.application_name("fencelock").ssl_mode(SslMode::Disable);
+    config.application_name(&target.application_name).channel_binding(target.channel_binding);
+    config.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
     if let Some(user) = &target.user {
         config.user(user);
     }
@@ -454,7 +454,7 @@ fn is_doubtful(notice: &DbError) -> bool {
 }
 
 /// Moves the messages of a connection until it ends. Notifications come between replies.
-async fn drive(mut connection: Connection<Watched, NoTlsStream>, hub: Arc<Hub>, state: Arc<State>) {
+async fn drive(mut connection: Connection<Watched, Watched>, hub: Arc<Hub>, state: Arc<State>) {
     while let Some(message) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
         match message {
             Ok(AsyncMessage::Notification(sent)) => hub.notified(sent.payload()),

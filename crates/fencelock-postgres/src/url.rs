@@ -1,13 +1,14 @@
 //! What a URL names: the servers, the database, and the options.
 
-use fencelock_core::{Drift, Fault, Invalid, Ttl, parse_url, quarantine};
+use fencelock_core::{Drift, Fault, Invalid, Ttl, lock, parse_url, quarantine};
 use percent_encoding::percent_decode_str;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio_postgres::config::ChannelBinding;
 
 const DEFAULT_PORT: u16 = 5432;
 const DEFAULT_SCHEMA: &str = "fencelock";
@@ -19,6 +20,7 @@ const DEFAULT_POLL: Duration = Duration::from_millis(100);
 const NAME_MAX: usize = 63;
 /// A password is shorter.
 const PASSWORD_FILE_MAX: u64 = 4 * 1024;
+const PGPASS_MAX: u64 = 1024 * 1024;
 /// Twice the default TTL.
 const LONGEST_TTL: u64 = 60_000;
 
@@ -32,6 +34,8 @@ pub(crate) struct Target {
     pub(crate) database: Option<String>,
     password: Option<String>,
     password_file: Option<PathBuf>,
+    /// What libpq takes from the environment: a password, the file with passwords, and the user.
+    environment: [Option<String>; 3],
     /// The password of the file that a server accepted last.
     accepted: Arc<Mutex<Option<String>>>,
     pub(crate) schema: String,
@@ -43,6 +47,13 @@ pub(crate) struct Target {
     pub(crate) max_ttl: Ttl,
     pub(crate) tls: TlsMode,
     pub(crate) root_cert: Option<PathBuf>,
+    /// The certificate of the client, and its key.
+    pub(crate) client_cert: Option<PathBuf>,
+    pub(crate) client_key: Option<PathBuf>,
+    pub(crate) channel_binding: ChannelBinding,
+    pub(crate) application_name: String,
+    /// How long each server of the URL may take for a connection.
+    pub(crate) connect: Option<Duration>,
 }
 
 /// An address of a server.
@@ -70,16 +81,25 @@ pub(crate) enum TlsMode {
     Prefer,
     /// TLS without a check of the certificate.
     Require,
+    /// The certificate is checked, but not the name of the host.
+    VerifyCa,
     /// The certificate is checked, with the name of the host.
     VerifyFull,
 }
 
 impl Target {
     pub(crate) fn parse(url: &str) -> Result<Self, Invalid> {
-        parse_url(url, Self::of)
+        Self::parse_in(url, |name| std::env::var(name).ok().filter(|value| !value.is_empty()))
     }
 
-    fn of(url: &str) -> Result<Self, Invalid> {
+    fn parse_in(url: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Self, Invalid> {
+        let pgpass = || Some(variable("HOME")? + "/.pgpass");
+        let passfile = variable("PGPASSFILE").or_else(pgpass);
+        let environment = [variable("PGPASSWORD"), passfile, variable("USER")];
+        parse_url(url, |url| Self::of(url, environment.clone()))
+    }
+
+    fn of(url: &str, environment: [Option<String>; 3]) -> Result<Self, Invalid> {
         let rest = url.strip_prefix("postgres://").or_else(|| url.strip_prefix("postgresql://"));
         let rest = rest.ok_or_else(|| Invalid::new("expected postgres://[USER@]HOST[:PORT]/DATABASE"))?;
         if rest.contains('#') {
@@ -96,6 +116,7 @@ impl Target {
             database: some(decoded("the database", database)?),
             password: password.map(|password| decoded("the password", password)).transpose()?,
             password_file: None,
+            environment,
             accepted: Arc::default(),
             schema: DEFAULT_SCHEMA.to_owned(),
             create: false,
@@ -106,6 +127,11 @@ impl Target {
             max_ttl: Ttl::new(Duration::from_millis(LONGEST_TTL))?,
             tls: TlsMode::Prefer,
             root_cert: None,
+            client_cert: None,
+            client_key: None,
+            channel_binding: ChannelBinding::Prefer,
+            application_name: "fencelock".to_owned(),
+            connect: None,
         };
         let mut place = Place::default();
         let mut seen = Vec::new();
@@ -119,9 +145,19 @@ impl Target {
             target.read_option(&mut place, name, &decoded(name, value)?)?;
         }
         target.hosts = place.hosts(hosts)?;
-        if target.root_cert.is_some() && target.tls != TlsMode::VerifyFull {
+        match target.tls {
+            // As in libpq.
+            TlsMode::Require if target.root_cert.is_some() => target.tls = TlsMode::VerifyCa,
+            TlsMode::Disable | TlsMode::Prefer if target.root_cert.is_some() => {
+                return Err(Invalid::new(
+                    "sslrootcert= is for sslmode=verify-full, which checks the certificate of the server",
+                ));
+            }
+            _ => {}
+        }
+        if target.client_cert.is_some() != target.client_key.is_some() {
             return Err(Invalid::new(
-                "sslrootcert= is for sslmode=verify-full, which checks the certificate of the server",
+                "sslcert= and sslkey= are the certificate of this client and its key: write both",
             ));
         }
         if target.password_file.is_some() && target.password.is_some() {
@@ -149,30 +185,55 @@ impl Target {
             ("sslmode", "disable") => self.tls = TlsMode::Disable,
             ("sslmode", "prefer") => self.tls = TlsMode::Prefer,
             ("sslmode", "require") => self.tls = TlsMode::Require,
+            ("sslmode", "verify-ca") => self.tls = TlsMode::VerifyCa,
             ("sslmode", "verify-full") => self.tls = TlsMode::VerifyFull,
             ("sslrootcert", _) => self.root_cert = Some(absolute(value)),
+            ("sslcert", _) => self.client_cert = Some(absolute(value)),
+            ("sslkey", _) => self.client_key = Some(absolute(value)),
+            ("channel_binding", "disable") => self.channel_binding = ChannelBinding::Disable,
+            ("channel_binding", "prefer") => self.channel_binding = ChannelBinding::Prefer,
+            ("channel_binding", "require") => self.channel_binding = ChannelBinding::Require,
+            // Of several servers, the one that takes writes is used in any case.
+            ("target_session_attrs", "any" | "read-write" | "primary") => {}
+            ("target_session_attrs", _) => {
+                let text =
+                    format!("target_session_attrs={value}: locks need the server that takes writes; write read-write");
+                return Err(Invalid::new(text));
+            }
+            ("application_name", _) => value.clone_into(&mut self.application_name),
+            ("connect_timeout", _) => {
+                let seconds = value.parse().ok().filter(|seconds| (0..=3600).contains(seconds));
+                let seconds = seconds.ok_or_else(|| {
+                    Invalid::new(format!("connect_timeout= takes seconds from 0 to 3600, not {value:?}"))
+                })?;
+                self.connect = Some(Duration::from_secs(seconds)).filter(|limit| !limit.is_zero());
+            }
             ("password_file", _) => self.password_file = Some(absolute(value)),
             ("host", _) => place.host = some(value.to_owned()),
             ("port", _) => place.port = Some(port(value)?),
             ("user", _) => self.user = some(value.to_owned()),
             _ => {
                 // The value of an unknown option may be a password.
-                let is_known = matches!(name, "create" | "sslmode" | "quarantine");
+                let is_known = matches!(name, "create" | "sslmode" | "quarantine" | "channel_binding");
                 let shown = if is_known { format!("{name}={value}") } else { name.to_owned() };
                 return Err(Invalid::new(format!(
                     "{shown:?} is not an option of a postgres:// URL; supported: schema=NAME, create=true|false, timeout=MS, poll=MS, \
-                     connections=N, quarantine=on|off, max_ttl=MS, sslmode=disable|prefer|require|verify-full, sslrootcert=FILE, password_file=FILE, host=DIR, \
-                     port=N and user=NAME"
+                     connections=N, quarantine=on|off, max_ttl=MS, sslmode=disable|prefer|require|verify-ca|verify-full, sslrootcert=FILE, sslcert=FILE, \
+                     sslkey=FILE, channel_binding=disable|prefer|require, password_file=FILE, connect_timeout=S, application_name=NAME, \
+                     target_session_attrs=read-write, host=DIR, port=N and user=NAME"
                 )));
             }
         }
         Ok(())
     }
 
-    /// The password, if there is one. The file is read for each connection, because it may change. While it cannot be read, the password
-    /// that was accepted last is used.
-    pub(crate) fn password(&self) -> Result<Option<String>, String> {
-        let Some(file) = &self.password_file else { return Ok(self.password.clone()) };
+    /// The password for a server, if there is one. Files are read for each connection, because they may change. While that of the URL cannot
+    /// be read, the password that was accepted last is used. Without one in the URL, it is that of the environment, as in libpq.
+    pub(crate) fn password(&self, host: &Host) -> Result<Option<String>, String> {
+        let Some(file) = &self.password_file else {
+            let [given, ..] = &self.environment;
+            return Ok(self.password.clone().or_else(|| given.clone()).or_else(|| self.passed_by_file(host)));
+        };
         let failed = |why: io::Error| format!("password_file={}: {why}", file.display());
         match (first_line(file).map_err(failed), self.accepted()) {
             (Err(why), Some(last)) => {
@@ -183,10 +244,29 @@ impl Target {
         }
     }
 
+    fn passed_by_file(&self, host: &Host) -> Option<String> {
+        let [_, file, login] = &self.environment;
+        let file = Path::new(file.as_ref()?);
+        let is_private = is_private(file)?;
+        if !is_private {
+            tracing::warn!("{} is not used, because others may read it: chmod 0600 {0}", file.display());
+            return None;
+        }
+        let text = contents(file, PGPASS_MAX).inspect_err(|why| tracing::warn!("{}: {why}", file.display())).ok()?;
+        let (host, port) = match host {
+            Host::Tcp(name, port) => (name.clone(), port.to_string()),
+            Host::Unix(dir, port) if dir == default_dir() => ("localhost".to_owned(), port.to_string()),
+            Host::Unix(dir, port) => (dir.display().to_string(), port.to_string()),
+        };
+        let user = self.user.as_ref().or(login.as_ref()).map_or("", String::as_str);
+        let wanted = [&host, &port, self.database.as_deref().unwrap_or(user), user];
+        text.lines().find_map(|line| password_in(line, wanted))
+    }
+
     /// To be called after a login with this password.
     pub(crate) fn accept(&self, password: Option<String>) {
         if self.password_file.is_some() {
-            *self.accepted.lock().unwrap_or_else(PoisonError::into_inner) = password;
+            *lock(&self.accepted) = password;
         }
     }
 
@@ -197,7 +277,7 @@ impl Target {
     }
 
     fn accepted(&self) -> Option<String> {
-        self.accepted.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.accepted).clone()
     }
 
     /// How long a quarantine lasts; zero without one.
@@ -245,15 +325,49 @@ fn absolute(file: &str) -> PathBuf {
     std::path::absolute(file).unwrap_or_else(|_| file.into())
 }
 
-/// The first line of a regular file: a pipe may block, and a device may have no end.
-fn first_line(file: &Path) -> io::Result<String> {
+/// The text of a regular file: a pipe may block, and a device may have no end.
+fn contents(file: &Path, max: u64) -> io::Result<String> {
     if !std::fs::metadata(file)?.is_file() {
         return Err(io::Error::other("not a regular file"));
     }
     let mut text = String::new();
-    if File::open(file)?.take(PASSWORD_FILE_MAX + 1).read_to_string(&mut text)? as u64 > PASSWORD_FILE_MAX {
+    if File::open(file)?.take(max + 1).read_to_string(&mut text)? as u64 > max {
         return Err(io::Error::other("longer than a password"));
     }
+    Ok(text)
+}
+
+/// Whether only the owner may read a file; `None` if there is none.
+fn is_private(file: &Path) -> Option<bool> {
+    let found = std::fs::metadata(file).ok()?;
+    #[cfg(unix)]
+    return Some(std::os::unix::fs::PermissionsExt::mode(&found.permissions()).trailing_zeros() >= 6);
+    #[cfg(not(unix))]
+    Some(found.is_file())
+}
+
+/// The last field of a line of `.pgpass`, if the others are these, or `*`.
+fn password_in(line: &str, wanted: [&str; 4]) -> Option<String> {
+    let (mut fields, mut is_escaped) = (vec![String::new()], false);
+    for letter in line.chars() {
+        match letter {
+            '\\' if !is_escaped => {
+                is_escaped = true;
+                continue;
+            }
+            ':' if !is_escaped => fields.push(String::new()),
+            _ => fields.last_mut()?.push(letter),
+        }
+        is_escaped = false;
+    }
+    let fits = |(field, wanted): (&String, &str)| field == "*" || field == wanted;
+    let is_ours = !line.starts_with('#') && fields.iter().zip(wanted).all(fits);
+    fields.into_iter().nth(wanted.len()).filter(|password| is_ours && !password.is_empty())
+}
+
+/// The first line of such a file.
+fn first_line(file: &Path) -> io::Result<String> {
+    let text = contents(file, PASSWORD_FILE_MAX)?;
     let line = text.lines().next().filter(|line| !line.is_empty());
     line.map(str::to_owned).ok_or_else(|| io::Error::other("no password in its first line"))
 }
@@ -372,11 +486,14 @@ mod tests {
         let target = Target::parse("postgres://me:p%40ss@Db.example:7,[::1]/orders?schema=Locks&timeout=2000").unwrap();
         assert_eq!(target.hosts, [tcp("db.example", 7), tcp("::1", 5432)]);
         assert_eq!((target.user.as_deref(), target.database.as_deref()), (Some("me"), Some("orders")));
-        assert_eq!(target.password().unwrap().as_deref(), Some("p@ss"));
+        assert_eq!(target.password(&target.hosts[0]).unwrap().as_deref(), Some("p@ss"));
         assert_eq!(target.limit, Duration::from_secs(2));
         assert_eq!(target.quoted_schema(), "\"Locks\"");
         assert!(!format!("{target:?} {}", target.name).contains("ss@"));
-        assert!(Target::parse("postgresql://h/d").is_ok());
+        // An `@` in a login, a database, the name of a file or a socket.
+        for at in ["user@server:p@h/a%40b", "h/d?password_file=/home/a@b/p", "/d?host=/run/a@b"] {
+            assert!(Target::parse(&format!("postgresql://{at}")).is_ok(), "{at}");
+        }
     }
 
     #[test]
@@ -403,6 +520,10 @@ mod tests {
             ("postgres://h/d?timeout=1000&timeout=2000", "twice"),
             ("postgres://h/d?connections=0", "connections="),
             ("postgres://h/d?sslmode=allow", "sslmode=allow"),
+            ("postgres://h/d?channel_binding=maybe", "channel_binding=maybe"),
+            ("postgres://h/d?target_session_attrs=read-only", "takes writes"),
+            ("postgres://h/d?connect_timeout=x", "connect_timeout="),
+            ("postgres://h/d?sslcert=/c.pem", "sslkey="),
             ("postgres://h/d?quarantine=maybe", "quarantine=maybe"),
             ("postgres://h/d?max_ttl=1", "10 ms"),
             ("postgres://h/d?sslrootcert=/ca.pem", "verify-full"),
@@ -425,7 +546,54 @@ mod tests {
         assert_eq!(with("postgres://me@h/d?create=true"), "postgres://me:a%2Fb@h/d?create=true");
         assert_eq!(with("postgres:///d"), "postgres://:a%2Fb@/d");
         assert_eq!(with("postgres://me:x@h/d"), "postgres://me:x@h/d");
-        assert_eq!(Target::parse(&with("postgres:///d")).unwrap().password().unwrap().as_deref(), Some("a/b"));
+        let target = Target::parse(&with("postgres:///d")).unwrap();
+        assert_eq!(target.password(&target.hosts[0]).unwrap().as_deref(), Some("a/b"));
+    }
+
+    #[test]
+    fn options_of_libpq_mean_the_same() {
+        let url = "postgres://h/d?sslmode=require&sslrootcert=/ca.pem&sslcert=/c.pem&sslkey=/c.key&channel_binding=require&\
+                   target_session_attrs=read-write&application_name=orders&connect_timeout=10";
+        let target = Target::parse(url).unwrap();
+        assert_eq!((target.tls, target.channel_binding), (TlsMode::VerifyCa, ChannelBinding::Require));
+        assert_eq!((target.client_cert, target.client_key), (Some("/c.pem".into()), Some("/c.key".into())));
+        assert_eq!((&*target.application_name, target.connect), ("orders", Some(Duration::from_secs(10))));
+        assert_eq!(target.name, "postgres://h:5432/d");
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_url_without_a_password_gets_that_of_the_environment() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join(".pgpass");
+        let text = "# a comment\nh:5432:d:other:no\nh:7:d:me:no\nh:5432:other:me:no\n\\:\\::*:*:me:in\\:six\n\
+                    localhost:*:d:me:socket\nh:*:d:me:a\\:b\\\\c:rest\n*:*:*:you:last\n";
+        std::fs::write(&file, text).unwrap();
+        let allow = |mode| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        let asked = |url: &str, variables: &[(&str, &str)]| {
+            let variable =
+                |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+            let target = Target::parse_in(url, variable).unwrap();
+            target.password(&target.hosts[0]).unwrap()
+        };
+        let (home, passfile) = (("HOME", dir.path().to_str().unwrap()), ("PGPASSFILE", file.to_str().unwrap()));
+        allow(0o600);
+        for (url, variables, expected) in [
+            ("postgres://me@h/d", &[home][..], Some("a:b\\c")),
+            ("postgres://h/d", &[passfile, ("USER", "me")], Some("a:b\\c")),
+            ("postgres://me@[::]/d", &[home], Some("in:six")),
+            ("postgres:///d?user=me", &[home], Some("socket")),
+            ("postgres://you@h/x", &[home, ("PGPASSFILE", "/nowhere")], None),
+            ("postgres://you@x", &[home], Some("last")),
+            ("postgres://me@h/x", &[home], None),
+            ("postgres://me@h/d", &[home, ("PGPASSWORD", "given")], Some("given")),
+            ("postgres://me:own@h/d", &[home, ("PGPASSWORD", "given")], Some("own")),
+        ] {
+            assert_eq!(asked(url, variables).as_deref(), expected, "{url} {variables:?}");
+        }
+        allow(0o640);
+        assert_eq!(asked("postgres://me@h/d", &[home]), None);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use fencelock_conformance::{Fixture, FixtureFactory};
 use fencelock_core::{Backend, BoxFuture};
 use fencelock_postgres::Postgres;
-use fencelock_testkit::{PgBouncer, PostgresServer};
+use fencelock_postgres_testing::{PgBouncer, PostgresServer};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 

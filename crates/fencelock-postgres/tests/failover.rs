@@ -5,7 +5,8 @@ mod common;
 use common::{SOON, fault, granted};
 use fencelock_core::{Acquire, Backend, Change, Claim, Fault, Intent, Level, Release, Renew, Renewal, Scheme};
 use fencelock_postgres::{Postgres, PostgresScheme};
-use fencelock_testkit::{PgBouncer, PostgresServer, Proxy, claim, postgres_or_skip};
+use fencelock_postgres_testing::{PgBouncer, PostgresServer, postgres_or_skip};
+use fencelock_testkit::{Proxy, claim, say_skipped};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -181,7 +182,7 @@ async fn a_quarantine_is_ended_by_trust_and_changed_by_init() {
     let longer = url.replace("max_ttl=2000", "max_ttl=9000");
     let (fault, text) = fault(&longer).await;
     assert!(fault == Fault::Misconfigured && text.contains("max_ttl=") && text.contains("fencelock init"), "{text}");
-    let commands = PostgresScheme.commands().expect("it has some");
+    let commands = PostgresScheme;
     fail_over(&mut server);
     let [node] = &commands.init(&longer, false).await.expect("a server")[..] else { panic!("one server") };
     // The quarantine under way is that of the new URL.
@@ -191,4 +192,31 @@ async fn a_quarantine_is_ended_by_trust_and_changed_by_init() {
     let [node] = &commands.init(&longer, true).await.expect("a server")[..] else { panic!("one server") };
     assert_eq!(node.ready_in, Duration::ZERO);
     granted(&Postgres::open(&longer).await.expect("a server"), &claim("k", LONGEST)).await;
+}
+
+#[tokio::test]
+async fn who_only_reads_the_log_is_no_standby() {
+    let Ok(server) = PostgresServer::start(&["wal_level=logical"]).inspect_err(|missing| say_skipped(missing)) else {
+        return;
+    };
+    open(&server, "").await;
+    // A subscriber, but not of the locks.
+    server.sql("CREATE TABLE t (); CREATE PUBLICATION p FOR TABLE t");
+    let plugin = ["--plugin=pgoutput", "--option=proto_version=1", "--option=publication_names=p"];
+    let mut readers = vec![
+        server.reader("pg_recvlogical", &[&["--slot=s", "--create-slot", "--start", "--file=-"][..], &plugin].concat()),
+        server.reader("pg_receivewal", &["--directory=."]),
+    ];
+    let begun = Instant::now();
+    while server.sql("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'") != "2" {
+        assert!(begun.elapsed() < SOON, "{}", server.sql("SELECT application_name, state FROM pg_stat_replication"));
+    }
+    let hello = || server.sql("SELECT o_async, o_span FROM fencelock.hello_1(60000000, false)");
+    assert_eq!(hello(), "f|0");
+    for reader in &mut readers {
+        let _ = reader.kill();
+        let _ = reader.wait();
+    }
+    let _standby = server.standby();
+    assert_eq!(hello(), "t|60000000");
 }

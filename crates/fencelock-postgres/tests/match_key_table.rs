@@ -1,7 +1,8 @@
 //! The server answers as the specification of a key.
 
 use fencelock_postgres::Postgres;
-use fencelock_testkit::{Histories, postgres_or_skip};
+use fencelock_postgres_testing::postgres_or_skip;
+use fencelock_testkit::Histories;
 
 #[tokio::test]
 async fn the_server_answers_as_the_table() {

@@ -2,13 +2,14 @@
 
 mod common;
 
-use common::{LONG, SOON, fault, open, token, url, with_schema};
-use fencelock_core::{Acquire, Backend, Claim, Fault, Intent, Release, Renew, Renewal, Unknown};
+use common::{LONG, SOON, fault, open, session, token, url, with_schema};
+use fencelock_core::{Acquire, Backend, Claim, Fault, Intent, Mode, Release, Renew, Renewal, Unknown};
 use fencelock_postgres::Postgres;
-use fencelock_testkit::{PgBouncer, PostgresServer, claim, postgres_or_skip, say_skipped};
+use fencelock_postgres_testing::{PgBouncer, PostgresServer, postgres_or_skip};
+use fencelock_testkit::{claim, say_skipped};
 use futures_util::future::{join, join_all};
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 async fn try_claim(client: &Postgres, claim: &Claim) -> Result<Acquire, Unknown> {
     client.acquire(claim).await.answer
@@ -43,7 +44,7 @@ async fn renewed(client: &Postgres, held: &Claim) {
 
 /// With a server that needs TLS for TCP.
 fn with_tls() -> Option<PostgresServer> {
-    match PostgresServer::start(&["ssl=on"]) {
+    match PostgresServer::start(&["ssl=on", "listen_addresses=127.0.0.1,127.0.0.2"]) {
         Ok(server) => {
             server.allow_first("hostnossl all all all reject");
             Some(server)
@@ -78,6 +79,50 @@ async fn a_server_that_needs_tls_is_reached_and_checked_as_the_url_says() {
     }
     let (refused, text) = fault(&with("&sslmode=verify-full&sslrootcert=/nowhere.pem")).await;
     assert!(refused == Fault::Unsupported && text.contains("/nowhere.pem"), "{text}");
+    // Another name than those in the certificate.
+    let by_another_name = |options: &str| with(options).replace("127.0.0.1", "127.0.0.2");
+    let (refused, text) = fault(&by_another_name(&trusted)).await;
+    assert!(refused == Fault::Unsupported && text.contains("certificate"), "{text}");
+    for (mode, is_trusted) in [("verify-ca", true), ("require", true), ("verify-ca", false), ("require", false)] {
+        let authority = if is_trusted { &server.tls_files().ca } else { &server.tls_files().client_certificate };
+        let options = format!("&sslmode={mode}&sslrootcert={}", authority.display());
+        let opened = Postgres::open(&by_another_name(&options)).await;
+        assert_eq!(opened.is_ok(), is_trusted, "{options}: {opened:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_logs_in_with_a_certificate() {
+    let Some(server) = with_tls() else { return };
+    let files = server.tls_files();
+    server.sql(&format!("ALTER SYSTEM SET ssl_ca_file = '{}'", files.ca.display()));
+    server.sql("CREATE ROLE \"a client\" LOGIN; GRANT CREATE ON DATABASE postgres TO \"a client\"");
+    server.allow_first("hostssl all \"a client\" all cert");
+    let as_client = url(&server).replace("postgres@", "a%20client@") + "&sslmode=require";
+    let (refused, text) = fault(&as_client).await;
+    assert!(refused == Fault::Denied && text.contains("certificate"), "{text}");
+    let own = format!("&sslcert={}&sslkey={}", files.client_certificate.display(), files.client_key.display());
+    let client = Postgres::open(&format!("{as_client}{own}&application_name=orders")).await.expect("a certificate");
+    granted(&client, &claim("k", LONG)).await;
+    assert_eq!(server.sql("SELECT usename FROM pg_stat_activity WHERE application_name = 'orders'"), "a client");
+    let (refused, text) =
+        fault(&format!("{as_client}&sslcert=/nowhere.pem&sslkey={}", files.client_key.display())).await;
+    assert!(refused == Fault::Unsupported && text.contains("sslcert=/nowhere.pem"), "{text}");
+}
+
+#[tokio::test]
+async fn a_login_is_bound_to_its_connection() {
+    let Some(server) = with_tls() else { return };
+    server.sql("CREATE ROLE app LOGIN PASSWORD 's3cret'; GRANT CREATE ON DATABASE postgres TO app");
+    server.allow_first("hostssl all app all scram-sha-256");
+    let as_app = url(&server).replace("postgres@", "app:s3cret@") + "&channel_binding=";
+    for binding in ["require", "prefer", "disable"] {
+        let client = Postgres::open(&format!("{as_app}{binding}")).await;
+        client.unwrap_or_else(|error| panic!("{binding}: {error}"));
+    }
+    // Without a password, there is nothing to bind.
+    let (refused, text) = fault(&(url(&server) + "&channel_binding=require")).await;
+    assert!(refused == Fault::Denied && text.contains("channel binding"), "{text}");
 }
 
 #[tokio::test]
@@ -263,7 +308,9 @@ async fn a_server_that_is_stopped_is_a_timeout_and_its_locks_stay() {
     let held = claim("k", LONG);
     let token = granted(&client, &held).await;
     server.freeze();
-    let unknown = try_claim(&client, &claim("other", LONG)).await.unwrap_err();
+    // Nor is there a reply to the request for notifications, which goes with the first claim that waits.
+    let waits = claim("other", LONG).with_mode(Mode::Shared).with_intent(Intent::Enqueue);
+    let unknown = timeout(SOON, try_claim(&client, &waits)).await.expect("it has a limit").unwrap_err();
     assert_eq!(unknown.nodes()[0].fault, Fault::Timeout, "{unknown}");
     server.thaw();
     renewed(&client, &held).await;
@@ -304,4 +351,44 @@ async fn a_full_disk_grants_nothing_and_loses_nothing() {
     assert!(kept >= number, "{kept} of {number} that were granted");
     released(&client, &held).await;
     assert!(granted(&client, &claim("k", LONG)).await > token);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_keeps_a_row_locked_is_named() {
+    let Some(server) = postgres_or_skip() else { return };
+    let client = Postgres::open(&url(&server).replace("60000", "2000")).await.unwrap();
+    // The second use of a statement also prepares it, and both wait.
+    for _ in 0..3 {
+        let held = claim("k", LONG);
+        granted(&client, &held).await;
+        client.acquire(&claim("k", LONG)).await.answer.unwrap();
+        client.release(&held.key, &held.holder.id).await.unwrap();
+    }
+    let told = async |waits: &Claim| match client.acquire(waits).await.answer {
+        Ok(Acquire::Busy(by)) => by.holders.to_string(),
+        Err(cause) => cause.to_string(),
+        other => panic!("{other:?}"),
+    };
+    let other = session(&server).await;
+    other.batch_execute("BEGIN; LOCK TABLE fencelock.locks IN EXCLUSIVE MODE").await.unwrap();
+    for waits in [claim("k", LONG), claim("k", LONG).with_intent(Intent::Enqueue)] {
+        let told = told(&waits).await;
+        assert!(told.contains("a transaction that has locked the table"), "{told}");
+    }
+    other.batch_execute("COMMIT").await.unwrap();
+    // No standby has this name, so a commit waits, with its row.
+    server.sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+    server.sql("SELECT pg_reload_conf()");
+    let begun = Instant::now();
+    while server.sql("SHOW synchronous_standby_names") != "nobody" {
+        assert!(begun.elapsed() < SOON, "the settings are not read");
+    }
+    let commits = session(&server).await;
+    let commits = tokio::spawn(async move { commits.batch_execute("SELECT fencelock.lock_in('k')").await });
+    while server.sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'") == "0" {
+        assert!(begun.elapsed() < SOON, "no commit waits");
+    }
+    let told = told(&claim("k", LONG)).await;
+    assert!(told.contains("a commit that waits for a synchronous standby"), "{told}");
+    commits.abort();
 }

@@ -7,12 +7,13 @@ use fencelock_core::{
     Acquire, Backend, Claim, Completion, Fault, Intent, Key, Level, Mode, Owner, Release, Renew, Renewal, Scheme,
 };
 use fencelock_postgres::{Postgres, PostgresScheme};
-use fencelock_testkit::{PgBouncer, PostgresServer, claim, postgres_or_skip, say_skipped};
+use fencelock_postgres_testing::{PgBouncer, PostgresServer, postgres_or_skip};
+use fencelock_testkit::{claim, say_skipped};
 use std::time::Duration;
 use tokio::time::Instant;
 
 async fn init(url: &str) -> Result<(), String> {
-    PostgresScheme.commands().expect("it has some").init(url, false).await.map(drop).map_err(|error| error.to_string())
+    PostgresScheme.init(url, false).await.map(drop).map_err(|error| error.to_string())
 }
 
 /// A URL for the schema `public`.
@@ -370,4 +371,17 @@ async fn a_transaction_that_does_not_get_a_key_does_not_lock_its_row() {
     assert_eq!(answer.unwrap().get::<_, Option<i64>>(0), None);
     server.sql("SELECT 1 FROM fencelock.locks WHERE key = 'k' FOR UPDATE NOWAIT");
     other.batch_execute("COMMIT").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_new_key_looks_at_few_old_rows_before_the_table_was_ever_analyzed() {
+    let Some(server) = postgres_or_skip() else { return };
+    open(&url(&server)).await;
+    let read = server.sql(
+        "INSERT INTO fencelock.locks (key, since) SELECT 'old' || i, fencelock.micros() FROM generate_series(1, 20000) i; \
+         DO $$ BEGIN PERFORM fencelock.acquire_1('new' || i, '\\x00', 'o', 60000000, 0, 1, 'c', -1, 0) FROM generate_series(1, 1280) i; END $$; \
+         SELECT seq_tup_read FROM pg_stat_xact_user_tables WHERE relid = 'fencelock.locks'::regclass",
+    );
+    // Twenty purges. As many rows as a page may have, for each new key.
+    assert!((1..=1280 * 100).contains(&read.parse::<u32>().unwrap()), "{read} rows");
 }

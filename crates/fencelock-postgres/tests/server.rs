@@ -8,9 +8,8 @@ use fencelock_core::{
     Acquire, Backend, Claim, Event, Fault, Intent, Key, Level, Mode, Release, Renew, Renewal, Scheme, Unknown,
 };
 use fencelock_postgres::{Postgres, PostgresScheme};
-use fencelock_testkit::{
-    PgBouncer, PostgresServer, Proxy, Shift, Then, WallClock, claim, postgres_or_skip, say_skipped,
-};
+use fencelock_postgres_testing::{PgBouncer, PostgresServer, postgres_or_skip};
+use fencelock_testkit::{Proxy, Shift, Then, WallClock, claim, say_skipped};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -46,8 +45,11 @@ async fn what_is_missing_is_named_with_its_remedy_and_nothing_is_left_behind() {
     open(&url(&server)).await;
     let (denied, text) = fault(&powerless).await;
     assert!(denied == Fault::Denied && text.contains("USAGE"), "{text}");
-    let denied = PostgresScheme.commands().unwrap().init(&powerless, false).await.unwrap_err().to_string();
-    assert!(denied.contains("USAGE"), "{denied}");
+    let denied = PostgresScheme.init(&powerless, false).await.unwrap_err().to_string();
+    assert!(denied.contains("USAGE") && denied.contains("owner of the schema"), "{denied}");
+    server.sql("REVOKE CONNECT ON DATABASE postgres FROM PUBLIC");
+    let (denied, text) = fault(&powerless).await;
+    assert!(denied == Fault::Denied && text.contains("GRANT CONNECT") && !text.contains("USAGE"), "{text}");
     // The case of a schema counts.
     let (none, text) = fault(&format!("{}?schema=FenceLock", server.url("postgres"))).await;
     assert!(none == Fault::Unsupported && text.contains("\"FenceLock\""), "{text}");
@@ -56,28 +58,19 @@ async fn what_is_missing_is_named_with_its_remedy_and_nothing_is_left_behind() {
 }
 
 #[tokio::test]
-async fn tables_of_a_later_layout_are_neither_used_nor_changed() {
+async fn tables_of_another_layout_are_neither_used_nor_changed() {
     let Some(server) = postgres_or_skip() else { return };
     open(&url(&server)).await;
-    server.sql("UPDATE fencelock.meta SET layout = 2");
-    let (refused, text) = fault(&url(&server)).await;
-    assert!(refused == Fault::Unsupported && text.contains("layout 2"), "{text}");
     server.sql("DROP FUNCTION fencelock.tell_1");
-    let refused = PostgresScheme.commands().unwrap().init(&url(&server), false).await.unwrap_err().to_string();
-    assert!(refused.contains("layout 2"), "{refused}");
-    assert_eq!(server.sql("SELECT count(*) FROM pg_proc WHERE proname = 'tell_1'"), "0");
-}
-
-#[tokio::test]
-async fn tables_of_an_earlier_layout_are_neither_used_nor_changed() {
-    let Some(server) = postgres_or_skip() else { return };
-    open(&url(&server)).await;
-    server.sql("UPDATE fencelock.meta SET layout = 0; DROP FUNCTION fencelock.tell_1");
-    let (refused, text) = fault(&url(&server)).await;
-    assert!(refused == Fault::Unsupported && text.contains("layout 0") && text.contains("drop the schema"), "{text}");
-    let refused = PostgresScheme.commands().unwrap().init(&url(&server), false).await.unwrap_err().to_string();
-    assert!(refused.contains("layout 0"), "{refused}");
-    assert_eq!(server.sql("SELECT count(*) FROM pg_proc WHERE proname = 'tell_1'"), "0");
+    for (layout, remedy) in [("2", ""), ("0", "drop the schema")] {
+        server.sql(&format!("UPDATE fencelock.meta SET layout = {layout}"));
+        let layout = format!("layout {layout}");
+        let (refused, text) = fault(&url(&server)).await;
+        assert!(refused == Fault::Unsupported && text.contains(&layout) && text.contains(remedy), "{text}");
+        let refused = PostgresScheme.init(&url(&server), false).await.unwrap_err().to_string();
+        assert!(refused.contains(&layout), "{refused}");
+        assert_eq!(server.sql("SELECT count(*) FROM pg_proc WHERE proname = 'tell_1'"), "0");
+    }
 }
 
 #[tokio::test]
@@ -86,7 +79,7 @@ async fn many_clients_may_make_the_schema_at_the_same_time() {
     let url = url(&server);
     let all = futures_util::future::join_all((0..8).map(|_| Postgres::open(&url))).await;
     assert!(all.iter().all(Result::is_ok), "{all:?}");
-    let nodes = PostgresScheme.commands().unwrap().init(&url, false).await.unwrap();
+    let nodes = PostgresScheme.init(&url, false).await.unwrap();
     assert_eq!(nodes[0].change, fencelock_core::Change::None);
 }
 
@@ -469,6 +462,22 @@ async fn a_transaction_holds_a_key_until_it_ends_and_is_reported() {
 }
 
 #[tokio::test]
+async fn an_old_transaction_locks_a_key_by_the_clock_of_now() {
+    let Some(server) = postgres_or_skip() else { return };
+    let client = open(&url(&server)).await;
+    let old = session(&server).await;
+    old.batch_execute("BEGIN; SELECT now()").await.unwrap();
+    let held = claim("k", LONG);
+    granted(&client, &held).await;
+    let lock_in = async || old.query_one("SELECT fencelock.lock_in('k')", &[]).await.unwrap().get::<_, Option<i64>>(0);
+    assert_eq!(lock_in().await, None, "a lease that was granted after its begin");
+    // Its end lies after the begin of the transaction, and has passed.
+    server.sql("UPDATE fencelock.locks SET ends = fencelock.micros()");
+    let now: i64 = server.sql("SELECT fencelock.micros()").parse().unwrap();
+    assert!(lock_in().await.is_some_and(|token| token >= now));
+}
+
+#[tokio::test]
 async fn a_gate_in_the_transaction_of_a_user_refuses_a_late_writer() {
     let Some(server) = postgres_or_skip() else { return };
     let client = open(&url(&server)).await;
@@ -493,6 +502,11 @@ async fn a_gate_in_the_transaction_of_a_user_refuses_a_late_writer() {
     assert_eq!(server.sql(&fenced(second)), second.to_string());
     assert_eq!(server.sql(&fenced(first)), "");
     assert_eq!(server.sql("SELECT n FROM stock"), "8");
+    for no_token in [i64::MAX, 1 << 53, 0, -1] {
+        let refused = server.try_sql("postgres", &format!("SELECT fencelock.pass('stock', {no_token})")).unwrap_err();
+        assert!(refused.contains("no fencing token"), "{refused}");
+    }
+    write(second, 1).expect("the gate is not closed");
 }
 
 #[tokio::test]

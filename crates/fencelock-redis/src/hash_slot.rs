@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 /// Redis Cluster distributes keys over this many hash slots.
@@ -18,19 +19,14 @@ pub(crate) fn hash_slot(key: &str) -> u16 {
 /// If `slot` is not less than [`HASH_SLOTS`].
 pub(crate) fn number_in_slot(slot: u16) -> u32 {
     static NUMBERS: LazyLock<Vec<u32>> = LazyLock::new(|| {
-        let mut numbers = vec![None; usize::from(HASH_SLOTS)];
-        let mut missing = numbers.len();
+        let mut numbers = BTreeMap::new();
         for number in 0.. {
-            let first = &mut numbers[usize::from(hash_slot(&number.to_string()))];
-            if first.is_none() {
-                *first = Some(number);
-                missing -= 1;
-            }
-            if missing == 0 {
+            numbers.entry(hash_slot(&number.to_string())).or_insert(number);
+            if numbers.len() == usize::from(HASH_SLOTS) {
                 break;
             }
         }
-        numbers.into_iter().flatten().collect()
+        numbers.into_values().collect()
     });
     NUMBERS[usize::from(slot)]
 }

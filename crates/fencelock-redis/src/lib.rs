@@ -30,8 +30,8 @@ mod url;
 pub use cluster::{Cluster, ClusterScheme};
 pub use quorum::{Quorum, QuorumScheme};
 #[doc(hidden)]
-pub use scripts::script::{LockScripts, lock_scripts};
+pub use scripts::script::lock_scripts;
 #[doc(hidden)]
 pub use scripts::side_key::side_key;
-pub use server::{Redis, RedisScheme, Server};
-pub use servers::servers;
+pub use server::{Redis, RedisScheme};
+pub use servers::{Server, servers};

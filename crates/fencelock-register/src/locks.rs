@@ -1,14 +1,16 @@
 use crate::{Register, WriteReply};
-use fencelock_core::register::{Context, Decision, Memory, Settings, StoreClock, Update, UpdateStep, View, decisions};
+use fencelock_core::register::{
+    Context, Decision, Remembered, Settings, StoreClock, Update, UpdateStep, View, decisions,
+};
 use fencelock_core::{
     Acquire, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply, Clock, Event,
-    Eviction, Fault, Finding, HolderId, Holding, Intent, Key, Listener, Listeners, Moment, Release, Renew, Renewal,
-    Reply, Request, RetryPlan, Sent, ServerReport, Trial, Tried, Unknown,
+    Eviction, Fault, Finding, HolderId, Holding, Intent, Key, Listener, Listeners, Moment, Renew, Renewal, Reply,
+    Request, RetryPlan, Sent, ServerReport, Trial, Tried, Unknown, lock,
 };
 use futures_util::{StreamExt, stream};
 use std::collections::HashMap;
 use std::future::ready;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Locks on a [`Register`]: one record for each key.
@@ -21,25 +23,25 @@ pub struct RegisterLocks {
     polls: RetryPlan,
     /// The shortest one, and one that leaves room for slow answers.
     ttls: Option<(Duration, Duration)>,
-    known: Mutex<Known>,
+    observed: Mutex<Observed>,
     /// One call proves the store, and others wait for it.
     proving: futures_util::lock::Mutex<()>,
     listeners: Listeners,
 }
 
-/// What this client knows.
+/// What this client remembers of a store and its keys.
 #[derive(Debug)]
-struct Known {
+struct Observed {
     clock: StoreClock,
     proved: Option<Moment>,
-    keys: HashMap<Key, Memory>,
+    keys: HashMap<Key, Remembered>,
 }
 
-impl Known {
+impl Observed {
     /// So many keys are remembered. To forget one costs a read, or a wait.
     const KEYS: usize = 1024;
 
-    fn memory(&mut self, key: &Key) -> (&mut Memory, &mut StoreClock) {
+    fn of_key(&mut self, key: &Key) -> (&mut Remembered, &mut StoreClock) {
         if self.keys.len() >= Self::KEYS && !self.keys.contains_key(key) {
             self.keys.retain(|_, memory| !memory.is_idle());
         }
@@ -56,18 +58,18 @@ impl RegisterLocks {
 
     /// Locks on this store, with the default [`Settings`].
     pub fn new(register: Arc<dyn Register>) -> Self {
-        let known = Known { clock: StoreClock::new(Settings::default()), proved: None, keys: HashMap::new() };
+        let observed = Observed { clock: StoreClock::new(Settings::default()), proved: None, keys: HashMap::new() };
         let (first, longest) = Self::POLLS;
         let polls = RetryPlan::new(first, longest);
-        let (clock, known) = (Arc::new(BootClock), Mutex::new(known));
+        let (clock, observed) = (Arc::new(BootClock), Mutex::new(observed));
         let (proving, listeners) = (futures_util::lock::Mutex::default(), Listeners::default());
-        Self { register, clock, polls, ttls: None, known, proving, listeners }
+        Self { register, clock, polls, ttls: None, observed, proving, listeners }
     }
 
     /// The same with other assumptions on the clocks of the store. All clients must agree on them.
     #[must_use]
     pub fn with_settings(self, settings: Settings) -> Self {
-        self.known().clock = StoreClock::new(settings);
+        lock(&self.observed).clock = StoreClock::new(settings);
         self
     }
 
@@ -87,11 +89,6 @@ impl RegisterLocks {
     #[must_use]
     pub fn with_ttls(self, shortest: Duration, advised: Duration) -> Self {
         Self { ttls: Some((shortest, advised)), ..self }
-    }
-
-    /// Asks for hints, where there are any.
-    fn wake(&self, key: &Key) {
-        let _polls_suffice = self.register.watch(key);
     }
 
     /// Reads a key, decides, and writes if nothing has changed since, until there is an answer. The holder is that of a claim or of its
@@ -143,17 +140,13 @@ impl RegisterLocks {
         }
     }
 
-    async fn free(&self, key: &Key, holder: HolderId) -> Result<Release, Unknown> {
-        self.run(key, Some(holder), |view| decisions::release(holder, view)).await
-    }
-
     async fn prove(&self) -> Result<(), Unknown> {
-        let before = self.known().proved;
+        let before = lock(&self.observed).proved;
         let _proving = self.proving.lock().await;
-        if self.known().proved == before {
+        if lock(&self.observed).proved == before {
             let now = self.clock.now();
             self.register.prove().await?;
-            self.known().proved = Some(now);
+            lock(&self.observed).proved = Some(now);
         }
         Ok(())
     }
@@ -163,22 +156,13 @@ impl RegisterLocks {
         self.register.check()
     }
 
-    /// No claim of this client on this key may still be executed.
-    fn is_idle(&self, key: &Key) -> bool {
-        self.known().memory(key).0.is_idle()
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn with<T>(&self, key: &Key, step: impl FnOnce(&mut Context<'_>) -> T) -> Result<T, Unknown> {
         let backend = self.name();
         let no_random = |error: getrandom::Error| Unknown::new(&*backend, Fault::Other, error.to_string());
         let (nonce, now) = (getrandom::u64().map_err(no_random)?, self.clock.now());
-        let mut known = self.known();
-        let proved = known.proved;
-        let (memory, clock) = known.memory(key);
+        let mut observed = lock(&self.observed);
+        let proved = observed.proved;
+        let (memory, clock) = observed.of_key(key);
         Ok(step(&mut Context { key, backend: &backend, memory, clock, proved, now, nonce }))
     }
 }
@@ -208,7 +192,9 @@ impl Backend for RegisterLocks {
         match request {
             Request::Claim(claim, _) => Reply::of(|| self.claim(claim)),
             Request::Renew(renewals) => Reply::of(move || self.renew_each(renewals)),
-            Request::Release(key, holder) => Reply::of(|| self.free(key, *holder)),
+            Request::Release(key, holder) => {
+                Reply::of(move || self.run(key, Some(*holder), |view| decisions::release(*holder, view)))
+            }
             Request::Inspect(key) => Reply::of(|| self.run(key, None, decisions::inspect)),
             Request::Watch(key) => Box::pin(async { self.register.watch(key).into() }),
             Request::List => Reply::of(|| self.list_all()),
@@ -238,12 +224,13 @@ impl RegisterLocks {
         let mut sent = Sent::AtOnce;
         let decide = |view: &View<'_>| decisions::claim(claim, view);
         let answer = self.run_from(&claim.key, Some(claim.holder.id), decide, &mut sent).await;
-        if claim.queueing.intent != Intent::Try && matches!(answer, Ok(Acquire::Busy(_))) {
-            self.wake(&claim.key);
+        if claim.intent != Intent::Try && matches!(answer, Ok(Acquire::Busy(_))) {
+            // A hint, where there is any.
+            let _polls_suffice = self.register.watch(&claim.key);
         }
         match answer {
-            // Only reads were sent.
-            Err(cause) if self.is_idle(&claim.key) => ClaimReply::not_sent(cause),
+            // Only reads were sent: no claim of this client on this key may still be executed.
+            Err(cause) if lock(&self.observed).of_key(&claim.key).0.is_idle() => ClaimReply::not_sent(cause),
             answer => ClaimReply { sent, answer },
         }
     }
@@ -251,7 +238,7 @@ impl RegisterLocks {
     /// Whoever holds a key for longer than to its first renewal is told if another program takes it.
     async fn renew_each(&self, renewals: &[Renewal]) -> Vec<Result<Renew, Unknown>> {
         let renew = async |renewal: Renewal| {
-            self.wake(&renewal.key);
+            let _polls_suffice = self.register.watch(&renewal.key);
             self.run(&renewal.key, None, |view| decisions::renew(&renewal, view)).await
         };
         stream::iter(renewals.iter().cloned().map(renew)).buffered(Self::AT_ONCE).collect().await

@@ -4,7 +4,8 @@
 use fencelock_conformance::{Fixture, FixtureFactory, run};
 use fencelock_core::register::Settings;
 use fencelock_core::{Backend, BoxFuture, ManualClock, RetryPlan};
-use fencelock_register::{MemoryRegister, RegisterLocks};
+use fencelock_register::RegisterLocks;
+use fencelock_testkit::MemoryRegister;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

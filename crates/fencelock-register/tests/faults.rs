@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 use fencelock_core::{Acquire, Backend, ManualClock, Release, Renew, Renewal};
-use fencelock_register::{MemoryRegister, RegisterLocks};
-use fencelock_testkit::claim;
+use fencelock_register::RegisterLocks;
+use fencelock_testkit::{MemoryRegister, claim};
 use futures_util::future::FutureExt;
 use std::sync::Arc;
 use std::time::Duration;

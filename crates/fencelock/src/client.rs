@@ -1,7 +1,8 @@
+use crate::Released;
 use crate::driver::{ClientInner, Driver};
 use crate::election::Election;
 use crate::error::{Error, unconfirmed};
-use crate::guard::Released;
+use crate::find_path::find_path;
 use crate::identity::ClientRng;
 use crate::lock::Lock;
 use crate::lock_all::LockAll;
@@ -13,11 +14,11 @@ use crate::window_done::WindowDone;
 use fencelock_core::engine::{Rng, SharingLimits};
 use fencelock_core::once::Window;
 use fencelock_core::{
-    Backend, BackendReport, BootClock, Capabilities, Clock, Drift, Eviction, Finding, HolderId, Holding, Key, Lease,
-    LossReason, Renew, Renewal, Ttl, Unknown,
+    Backend, BackendReport, BootClock, Capabilities, Clock, Drift, Eviction, Finding, HolderId, Holding, Key,
+    LossReason, Mode, Renew, Renewal, Ttl, Unknown,
 };
-use std::fmt;
 use std::panic::Location;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,15 +28,9 @@ use std::time::Duration;
 /// Cloning is cheap, and clones share all state. A client belongs to the tokio runtime on which it was created, which needs
 /// timers and I/O (`enable_all`); guards may be used and dropped anywhere. When that runtime has ended, claims fail with
 /// [`Error::Config`], because nothing would renew their leases, and the locks that are held end with their leases.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Client {
     inner: Arc<ClientInner>,
-}
-
-impl fmt::Debug for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("name", &self.name()).finish_non_exhaustive()
-    }
 }
 
 impl Client {
@@ -63,13 +58,13 @@ impl Client {
     /// ```
     #[track_caller]
     pub fn semaphore(&self, key: impl AsRef<str>, limit: u32) -> Semaphore {
-        Semaphore::new(self.lock(key), limit)
+        Semaphore { lock: self.lock(key), limit }
     }
 
     /// Returns a candidate of the election `name`, which can also observe it. No request is sent until it campaigns or observes; an
     /// invalid name is reported then.
     pub fn election(&self, name: impl AsRef<str>) -> Election {
-        Election::new(&self.inner, name.as_ref())
+        Election { lock: Lock::new(&self.inner, name.as_ref(), Settings::unshared()) }
     }
 
     /// Returns locks on several keys, 1 to 16, that are not acquired yet: all of them are acquired, or none. No request is sent until
@@ -89,6 +84,29 @@ impl Client {
     #[track_caller]
     pub fn lock_all<K: AsRef<str>>(&self, keys: impl IntoIterator<Item = K>) -> LockAll {
         LockAll::new(&self.inner, keys)
+    }
+
+    /// Returns locks on 1 to 34 keys, each in its own mode, which are acquired as those of [`Client::lock_all`].
+    #[track_caller]
+    pub fn lock_each(&self, locks: impl IntoIterator<Item = (Key, Mode)>) -> LockAll {
+        LockAll::each(&self.inner, locks)
+    }
+
+    /// Returns a lock on a file or a directory, and on everything below it: it is in conflict with locks on the same path, above and below
+    /// it, unless both are [shared](LockAll::shared). The path and its worktree are [found](find_path) now; an invalid one is reported
+    /// when the lock is awaited. For a path below another root, use [`Client::lock_each`] with the [locks](crate::TreePath::locks) of that.
+    ///
+    /// ```no_run
+    /// # async fn demo() -> Result<(), fencelock::Error> {
+    /// # let client = fencelock::Client::connect("file:/run/lock/agents").await?;
+    /// let edit = client.path("src/db/schema.rs").label("rename the table").await?;
+    /// assert!(client.path("src").try_acquire().await?.is_none());
+    /// edit.release().await
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn path(&self, path: impl AsRef<Path>) -> LockAll {
+        LockAll::path(&self.inner, find_path(path, None).map(|(path, _)| path))
     }
 
     /// Returns work on `key` that succeeds at most once in each window of this length, 1 s to 400 days, on all machines together.
@@ -120,11 +138,7 @@ impl Client {
     /// Returns `slots` numbered slots, 1 to 1000; each client takes one of them. This is a semaphore that works on every backend, and
     /// whose tokens a resource can check. No request is sent until one is acquired; an invalid key or number is reported then.
     pub fn slots(&self, key: impl AsRef<str>, slots: u32) -> Slots {
-        Slots::new(Lock::new(&self.inner, key.as_ref(), Settings::default()), slots)
-    }
-
-    pub(crate) fn of(inner: Arc<ClientInner>) -> Self {
-        Self { inner }
+        Slots { lock: Lock::new(&self.inner, key.as_ref(), Settings::default()), slots }
     }
 
     #[cfg(test)]
@@ -160,9 +174,8 @@ impl Client {
     /// # Cancel safety
     /// This method is cancel safe: it only reads.
     pub async fn inspect(&self, key: impl AsRef<str>) -> Result<Option<Holding>, Error> {
-        self.inner.check_process()?;
         let key = Key::new(key)?;
-        self.inner.backend.inspect(&key).await.map_err(|cause| self.inner.failed(Some(&key), cause))
+        self.inner.ask(Some(&key), self.inner.backend.inspect(&key)).await
     }
 
     /// The number of tasks of this client that wait in the queue for `key`, locally or at the server.
@@ -183,8 +196,7 @@ impl Client {
     /// # Cancel safety
     /// This method is cancel safe: it only reads.
     pub async fn list(&self) -> Result<Vec<Holding>, Error> {
-        self.inner.check_process()?;
-        self.inner.backend.list().await.map_err(|cause| self.inner.failed(None, cause))
+        self.inner.ask(None, self.inner.backend.list()).await
     }
 
     /// Ends a hold that was inspected, if it has not changed. Its holder is notified of the loss, which may
@@ -198,8 +210,7 @@ impl Client {
     /// # Cancel safety
     /// If the future is dropped, the hold may or may not be ended; calling it again is harmless.
     pub async fn evict(&self, seen: &Holding) -> Result<Eviction, Error> {
-        self.inner.check_process()?;
-        self.inner.backend.evict(seen).await.map_err(|cause| self.inner.failed(Some(&seen.key), cause))
+        self.inner.ask(Some(&seen.key), self.inner.backend.evict(seen)).await
     }
 
     /// Releases a hold with the holder id that [`crate::Guard::into_holder`] returned.
@@ -210,11 +221,9 @@ impl Client {
     /// # Cancel safety
     /// If the future is dropped, the hold may or may not be released; calling it again is harmless.
     pub async fn release(&self, key: impl AsRef<str>, holder: HolderId) -> Result<Released, Error> {
-        self.inner.check_process()?;
         let key = Key::new(key)?;
-        let outcome = self.inner.backend.release(&key, &holder).await;
-        let outcome = outcome.map_err(|cause| self.inner.failed(Some(&key), cause))?;
-        Ok(Released::from_answer(outcome, LossReason::Expired))
+        let outcome = self.inner.ask(Some(&key), self.inner.backend.release(&key, &holder)).await?;
+        Ok(Released::of(outcome, LossReason::Expired))
     }
 
     /// Renews a hold once with its holder id, and returns the remaining validity of the lease: `ttl`, minus the time of the
@@ -237,10 +246,8 @@ impl Client {
         let sent = self.inner.clock.now();
         let answer = self.inner.backend.renew(&renewal).await.pop();
         let reason = match answer {
-            Some(Ok(Renew::Renewed { .. })) if !self.capabilities().expires => return Ok(Duration::MAX),
             Some(Ok(Renew::Renewed { .. })) => {
-                let lease = Lease::granted(sent, ttl.get(), self.inner.config.drift);
-                return Ok(lease.remaining(self.inner.clock.now()));
+                return Ok(self.inner.config.lease(sent, ttl).remaining(self.inner.clock.now()));
             }
             Some(Ok(Renew::Absent)) => LossReason::Expired,
             Some(Ok(Renew::TakenBy(holders))) => LossReason::TakenBy(holders),
@@ -250,7 +257,7 @@ impl Client {
                 return Err(self.inner.failed(Some(&key), cause));
             }
         };
-        Err(Error::Lost { key, reason })
+        Err(Error::lost(key, reason))
     }
 
     /// Tries what a lock does, on a key of its own, and takes it back. `diagnose` then knows what does not work. It
@@ -421,7 +428,7 @@ impl Builder {
     /// If the runtime has no timers.
     pub fn backend(self, backend: Arc<dyn Backend>) -> Result<Client, Error> {
         let limits = self.sharing.then_some(self.limits);
-        ClientInner::start(backend, self.clock, self.drift, self.rng, limits).map(Client::of)
+        ClientInner::start(backend, self.clock, self.drift, self.rng, limits).map(|inner| Client { inner })
     }
 }
 

@@ -2,15 +2,14 @@
 
 use crate::driver::ClientInner;
 use crate::error::Error;
-use crate::guard::{Guard, Held, Released};
+use crate::guard::{Guard, Held};
 use crate::lock::{Lock, run_ended};
 use crate::run::RunError;
-use crate::settings::{Settings, setters};
+use crate::settings::setters;
 use fencelock_core::{
     Event, FencingToken, Holding, Invalid, Key, Leader, LeaderHistory, Listener, LossReason, Observation, Owner,
     Unknown,
 };
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
@@ -47,7 +46,7 @@ use tokio::time::{Instant, sleep_until};
 ///
 /// Invalid settings are reported by the method that uses them.
 #[must_use = "an election does nothing until a candidate campaigns or an observer is awaited"]
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Election {
     /// Its label is the value of the candidate.
     pub(crate) lock: Lock,
@@ -57,10 +56,6 @@ pub struct Election {
 const PAUSE: Duration = Duration::from_millis(100);
 
 impl Election {
-    pub(crate) fn new(client: &Arc<ClientInner>, name: &str) -> Self {
-        Self { lock: Lock::new(client, name, Settings::unshared()) }
-    }
-
     /// Sets the value that this candidate publishes while it leads, such as its address: 1 to 128 bytes, without
     /// control characters, line breaks, and marks that change the direction of text. It is visible to all clients that
     /// can see the lock.
@@ -91,7 +86,7 @@ impl Election {
     /// Dropping the future withdraws the candidate. If it was elected meanwhile, it resigns in the background.
     pub async fn campaign(self) -> Result<Leadership, Error> {
         check_value(self.lock.settings.label.as_deref())?;
-        Ok(Leadership::of(self.lock.await?))
+        Ok(self.lock.await?.with(Term(())))
     }
 
     /// Campaigns, and runs `body` while this candidate leads. After each loss it drops the future of `body`, campaigns
@@ -146,7 +141,7 @@ impl Election {
             };
             let key = leadership.name().clone();
             match while_leading(&leadership, body(leadership.held())).await {
-                Ok(ended) => return run_ended(key, ended, leadership.resign().await),
+                Ok(ended) => return run_ended(&key, ended, leadership.resign().await),
                 Err(reason) => tracing::warn!(election = %key, %reason, "leadership lost, campaigning again"),
             }
         }
@@ -162,9 +157,8 @@ impl Election {
     /// This method is cancel safe. It changes nothing.
     pub async fn leader(&self) -> Result<Option<Leader>, Error> {
         let client = &self.lock.client;
-        client.check_process()?;
         let key = Key::new(&self.lock.key)?;
-        let seen = client.backend.inspect(&key).await.map_err(|cause| client.failed(Some(&key), cause))?;
+        let seen = client.ask(Some(&key), client.backend.inspect(&key)).await?;
         Ok(seen.as_ref().and_then(Leader::from_holding))
     }
 
@@ -198,18 +192,12 @@ fn check_value(value: Option<&str>) -> Result<(), Invalid> {
     Ok(())
 }
 
-impl fmt::Debug for Election {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Lock { key, settings, .. } = &self.lock;
-        f.debug_struct("Election").field("name", key).field("value", &settings.label).finish_non_exhaustive()
-    }
-}
-
 /// Watches the leader of an election; see [`Election::observe`](Election::observe).
 ///
 /// It inspects the key when an event says that the leader may have changed, and once a second, or as rarely as its backend
 /// wants to be polled. If leaders change faster, some may be skipped. The latest one is always observed.
 #[must_use = "an observer sends requests only while `next` is awaited"]
+#[derive(Debug)]
 pub struct Observer {
     client: Arc<ClientInner>,
     key: Key,
@@ -319,12 +307,6 @@ impl Listener for Hints {
     }
 }
 
-impl fmt::Debug for Observer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Observer").field("name", &self.key).finish_non_exhaustive()
-    }
-}
-
 /// The term of an elected leader: the [`Guard`] of the lock of its election, renewed until it is dropped.
 ///
 /// [`Leadership::resign`] waits for the confirmation of the backend. Dropping the leadership resigns in the background.
@@ -335,10 +317,6 @@ pub type Leadership = Guard<Term>;
 pub struct Term(());
 
 impl Leadership {
-    fn of(guard: Guard) -> Self {
-        guard.with(Term(()))
-    }
-
     /// The name of the election.
     pub fn name(&self) -> &Key {
         self.key()
@@ -358,14 +336,14 @@ impl Leadership {
     /// Ends the term, and waits for the confirmation of the backend. If the backend has a queue, the same request hands the
     /// leadership to the next candidate.
     ///
-    /// If the term was already over, this is reported as a result, not as an error, and the current leader is not affected.
+    /// A term that was already over is an error, and the current leader is not affected.
     ///
     /// # Errors
     /// See [`Guard::release`].
     ///
     /// # Cancel safety
     /// The release continues in the background.
-    pub async fn resign(self) -> Result<Released, Error> {
+    pub async fn resign(self) -> Result<(), Error> {
         self.release().await
     }
 }

@@ -1,19 +1,42 @@
 use crate::closing::Releasing;
-use crate::driver::{ClientInner, Engine, KeyCell, LeaseState};
-use crate::error::{Error, check_mode, not_exclusive, unreachable, unreachable_once};
+use crate::driver::{ClientInner, Engine, HeldLease, KeyCell, LeaseWaker};
+use crate::error::{Error, Loss, RenewalFailure, check_mode, not_exclusive, unreachable, unreachable_once};
 use fencelock_core::engine::{
-    DowngradeNext, End, Grant, HoldReleased, LONGEST_SLEEP, Leaving, PendingRelease, ReleaseHold, ReleaseNext, Status,
+    DowngradeNext, End, Grant, LONGEST_SLEEP, Leaving, PendingRelease, ReleaseHold, ReleaseNext, Released, Status,
     Tenure,
 };
-use fencelock_core::{
-    Fault, FencingToken, HolderId, Key, LossReason, Mode, Moment, Release, Renewal, RenewalPlan, Span, Unknown,
-};
+use fencelock_core::{Fault, FencingToken, HolderId, Key, LossReason, Mode, Moment, Renewal, RenewalPlan, Unknown};
 use std::fmt;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 /// A held lock. It is renewed while the guard exists, and released when the guard is dropped.
+///
+/// ```
+/// # async fn step(_page: u32, _token: u64) {}
+/// # async fn demo() -> Result<(), fencelock::Error> {
+/// # let client = fencelock::Client::connect("memory:").await?;
+/// let guard = client.lock("lock:report").label("order 17").await?;
+/// for page in 1..=3 {
+///     guard.check()?; // before each step that must not run without the lock
+///     step(page, guard.fencing_token().get()).await;
+/// }
+/// let held = guard.held(); // a view for another task
+/// tokio::spawn(async move {
+///     let reason = held.lost().await;
+///     println!("{} is lost: {reason}", held.key());
+/// });
+/// assert!(guard.is_held() && guard.remaining() > std::time::Duration::ZERO);
+///
+/// let reader = guard.downgrade().await?; // others may read from now on
+/// let holder = reader.into_holder(); // for another process, which resumes it
+/// let reader = client.lock("lock:report").shared().resume(holder).await?;
+/// reader.release().await // an error if the lock was lost
+/// # }
+/// # tokio::runtime::Runtime::new().unwrap().block_on(demo()).unwrap();
+/// ```
 ///
 /// [`Guard::release`] waits for the confirmation of the server. Dropping the guard only queues the release, which the
 /// runtime of the client then sends; it does not block while that runtime exists.
@@ -48,38 +71,6 @@ struct ReleasedOnDrop {
     armed: bool,
     /// Comes last, so that the closing of the client waits for all of it.
     releasing: Option<Releasing>,
-}
-
-/// How a release went.
-///
-/// Exhaustive: a release finds the lock held, or lost before. An unknown result is an [`Error`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Released {
-    /// The lock was held until now, and is free or handed over to the next waiter.
-    Released,
-    /// The lock had been lost before. The lock of another holder was not changed.
-    AlreadyLost {
-        /// The reason.
-        why: LossReason,
-    },
-}
-
-impl Released {
-    fn of(key: &Key, released: HoldReleased) -> Result<Self, Error> {
-        match released {
-            HoldReleased::Released => Ok(Self::Released),
-            HoldReleased::Lost(why) => Ok(Self::AlreadyLost { why }),
-            HoldReleased::Unknown { cause, waited, attempts } => Err(unreachable(Some(key), cause, waited, attempts)),
-        }
-    }
-
-    pub(crate) fn from_answer(answer: Release, if_absent: LossReason) -> Self {
-        match answer {
-            Release::Released => Self::Released,
-            Release::Absent => Self::AlreadyLost { why: if_absent },
-            Release::TakenBy(holders) => Self::AlreadyLost { why: LossReason::TakenBy(holders) },
-        }
-    }
 }
 
 impl<T> Guard<T> {
@@ -138,19 +129,18 @@ impl<T> Guard<T> {
     }
 
     /// Releases the lock and waits for the confirmation of the server; or passes the lease to the next waiting task of this
-    /// client, if it can share it. Then this returns [`Released::Released`] without a request.
-    ///
-    /// It is not an error if the lock was lost before: the result reports it, and the current holder of the key is not
-    /// affected. A lease that has ended is not waited for.
+    /// client, if it can share it, without a request. `Ok` means that the lock was held until now.
     ///
     /// # Errors
+    /// [`Error::Lost`] if the lock was lost before, so the work since then was not protected. The current holder of the key is not
+    /// affected, and nothing is left to release.
     /// [`Error::Unreachable`] if the server did not answer several attempts, or until the lease ended and for at least a second, and
     /// [`Error::Config`] at once if it refuses, for example because the user lost a right. With both, the release continues in the
     /// background until the lease would have ended, and [`crate::Client::release`] may be called with the holder id.
     ///
     /// # Cancel safety
     /// If the future is dropped, the release continues in the background.
-    pub async fn release(mut self) -> Result<Released, Error> {
+    pub async fn release(mut self) -> Result<(), Error> {
         self.lock.release().await
     }
 
@@ -231,9 +221,9 @@ impl Guard {
 }
 
 impl ReleasedOnDrop {
-    async fn release(&mut self) -> Result<Released, Error> {
+    async fn release(&mut self) -> Result<(), Error> {
         if self.held.is_forked() {
-            return Ok(Released::AlreadyLost { why: LossReason::Forked });
+            return self.held.check();
         }
         let (leaving, mut now, releasing) = self.held.leave(false);
         self.releasing = releasing;
@@ -241,14 +231,19 @@ impl ReleasedOnDrop {
             self.count_released(now);
         }
         let (client, Held { cell, lease, tenure }) = (&self.client, &self.held);
-        let (mut release, mut next) = ReleaseHold::begin(leaving, || lease.news().end(*tenure), lease.holder, now);
+        let (mut release, mut next) =
+            ReleaseHold::begin(leaving, || lease.state().news.end(*tenure), lease.holder, now);
         loop {
             let limit = match next {
                 ReleaseNext::Send(limit) => limit,
                 ReleaseNext::Done { released, rest } => {
                     // The rest is released in the background.
                     self.armed = rest;
-                    return Released::of(&cell.key, released);
+                    return match released {
+                        Ok(Released::Released) => Ok(()),
+                        Ok(Released::AlreadyLost { why }) => Err(self.held.loss_by(why).into()),
+                        Err((cause, waited, attempts)) => Err(unreachable(Some(&cell.key), cause, waited, attempts)),
+                    };
                 }
             };
             let answer = timeout(limit.since(now), client.backend.release(&cell.key, &lease.holder)).await.ok();
@@ -295,6 +290,12 @@ impl<T> AsRef<Held> for Guard<T> {
 }
 
 /// Omits the holder id, which is a proof of the hold.
+impl AsRef<Held> for Arc<Guard> {
+    fn as_ref(&self) -> &Held {
+        &self.lock.held
+    }
+}
+
 impl<T> fmt::Debug for Guard<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.lock.held.write("Guard", f)
@@ -305,7 +306,7 @@ impl<T> fmt::Debug for Guard<T> {
 #[derive(Clone)]
 pub struct Held {
     cell: Arc<KeyCell>,
-    lease: Arc<LeaseState>,
+    lease: Arc<HeldLease>,
     pub(crate) tenure: Tenure,
 }
 
@@ -349,7 +350,7 @@ impl Held {
     /// repeats them until the lease ends.
     pub fn renewal_failure(&self) -> Option<RenewalFailure> {
         let now = self.cell.driver.clock.now();
-        let news = self.lease.news();
+        let news = &self.lease.state().news;
         let (cause, lasts) = news.failing(now)?;
         Some(RenewalFailure { cause: cause.clone(), lasts })
     }
@@ -376,7 +377,7 @@ impl Held {
         match status {
             Status::Held(until) => Ok(until.since(now)),
             Status::PassedOn => Err(End::Released),
-            Status::Over => Err(self.lease.news().end(self.tenure)),
+            Status::Over => Err(self.lease.state().news.end(self.tenure)),
         }
     }
 
@@ -398,6 +399,10 @@ impl Held {
                 () = sleep(left.min(LONGEST_SLEEP)) => {}
             }
         }
+    }
+
+    pub(crate) fn wake_at_end(&self, waker: &Waker) -> LeaseWaker {
+        LeaseWaker::new(&self.lease, waker)
     }
 
     /// Why it is lost, if it is.
@@ -426,7 +431,7 @@ impl Held {
     pub(crate) fn of(cell: &Arc<KeyCell>, engine: &mut Engine, grant: &Grant) -> Option<Self> {
         let (holder, ttl, stray_until) = engine.facts(grant.hold)?;
         let slot = engine.lease_mut(grant.hold)?;
-        let lease = slot.get_or_insert_with(|| Arc::new(LeaseState::new(grant.hold, holder, ttl, stray_until)));
+        let lease = slot.get_or_insert_with(|| Arc::new(HeldLease::new(grant.hold, holder, ttl, stray_until)));
         Some(Self { cell: Arc::clone(cell), lease: Arc::clone(lease), tenure: grant.tenure })
     }
 
@@ -447,8 +452,8 @@ impl Held {
 
     /// What is left of a lock that was lost, or whose release failed, is released in the background.
     pub(crate) fn release_rest(&self) {
-        let LeaseState { holder, ttl, stray_until, .. } = *self.lease;
-        if self.lease.news().end(self.tenure).is_given_away(holder) {
+        let HeldLease { holder, ttl, stray_until, .. } = *self.lease;
+        if self.lease.state().news.end(self.tenure).is_given_away(holder) {
             return;
         }
         let (driver, key) = (&self.cell.driver, self.key().clone());
@@ -475,8 +480,7 @@ impl Held {
                 }
                 DowngradeNext::Refused(cause) => return Err(unreachable_once(Some(self.key()), cause)),
                 DowngradeNext::Over => {
-                    let reason = self.loss().map_or(LossReason::Expired, |loss| loss.reason);
-                    return Err(Error::Lost { key: self.key().clone(), reason });
+                    return Err(self.loss().unwrap_or_else(|| self.loss_by(LossReason::Expired)).into());
                 }
             }
         }
@@ -503,54 +507,5 @@ impl Held {
             .field("fencing_token", &self.fencing_token())
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()
-    }
-}
-
-/// One lock of several that is lost.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Loss {
-    /// What was held.
-    pub key: Key,
-    /// Why it is lost.
-    pub reason: LossReason,
-    /// Why its lease could not be renewed, if it ran out for that.
-    pub failure: Option<RenewalFailure>,
-}
-
-/// Why the renewals of a lock fail, and since when. `{}` shows both.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RenewalFailure {
-    /// Why the last renewal failed.
-    pub cause: Unknown,
-    /// The time since the first of them was sent.
-    pub lasts: Duration,
-}
-
-impl Loss {
-    /// A loss that no renewal has caused.
-    pub(crate) const fn new(key: Key, reason: LossReason) -> Self {
-        Self { key, reason, failure: None }
-    }
-}
-
-/// Why the lock is lost, without its key: the reason, and why its lease could not be renewed.
-impl fmt::Display for Loss {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.reason.fmt(f)?;
-        self.failure.as_ref().map_or(Ok(()), |failure| write!(f, ": {failure}"))
-    }
-}
-
-impl fmt::Display for RenewalFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, for {}", self.cause, Span(self.lasts))
-    }
-}
-
-impl From<Loss> for Error {
-    fn from(loss: Loss) -> Self {
-        Self::lost(loss.key, loss.reason)
     }
 }

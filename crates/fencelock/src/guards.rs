@@ -1,9 +1,12 @@
-use crate::error::Error;
-use crate::guard::{Guard, Held, Loss, Released};
+use crate::driver::LeaseWaker;
+use crate::error::{Error, Loss};
+use crate::guard::{Guard, Held};
 use fencelock_core::{FencingToken, HolderId, Key, LossReason};
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use smallvec::SmallVec;
 use std::sync::{Arc, OnceLock};
+use std::task::Waker;
 use std::time::Duration;
 
 /// Several held locks, from [`Client::lock_all`](crate::Client::lock_all). The loss of one counts as the loss of all.
@@ -20,24 +23,16 @@ pub struct Guards<G = Guard> {
     /// In the order in which the caller passed the keys, like all other lists here.
     parts: Vec<G>,
     /// The loss that was detected first, which the guards and their views have in common.
-    first: Arc<OnceLock<Loss>>,
+    first: Arc<OnceLock<Box<Loss>>>,
 }
 
 /// A view of several held locks for other tasks, with the methods of [`Guards`] that only read. It keeps nothing alive.
 pub type HeldAll = Guards<Held>;
 
-/// The result of a release of several locks. A release that was not confirmed is an [`Error`]. Exhaustive for the same reason
-/// as [`crate::Released`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ReleasedAll {
-    /// All locks were held until now.
-    Released,
-    /// At least one lock was lost before. The others are released. The current holders of the lost ones are not affected.
-    AlreadyLost {
-        /// The locks that were lost, in the order in which this client detected the losses. Never empty.
-        losses: Vec<Loss>,
-    },
-}
+/// What [`Guards::wake_at_end`] returns.
+#[must_use = "it wakes until it is dropped"]
+#[derive(Debug)]
+pub struct EndWaker(#[allow(dead_code, reason = "it ends with this")] SmallVec<[LeaseWaker; 1]>);
 
 /// A single lock, for code that works with several.
 impl<G> From<G> for Guards<G>
@@ -50,7 +45,8 @@ where
 }
 
 impl<G: AsRef<Held>> Guards<G> {
-    pub(crate) fn new(parts: Vec<G>) -> Self {
+    /// Locks that were acquired one after another, in this order.
+    pub fn new(parts: Vec<G>) -> Self {
         Self { parts, first: Arc::default() }
     }
 
@@ -100,6 +96,17 @@ impl<G: AsRef<Held>> Guards<G> {
         Guards { parts: self.views().cloned().collect(), first: Arc::clone(&self.first) }
     }
 
+    /// Wakes a task when one of the locks ends, until the result is dropped: for a task that watches very many locks, and then looks at
+    /// [`Guards::check`]. Where [`Guards::lost`] would wake by the clock, at the end of [`Guards::remaining`], this may not.
+    pub fn wake_at_end(&self, waker: &Waker) -> EndWaker {
+        EndWaker(self.views().map(|held| held.wake_at_end(waker)).collect())
+    }
+
+    /// Each lock, in the order of the keys.
+    pub fn parts(&self) -> &[G] {
+        &self.parts
+    }
+
     fn views(&self) -> impl Iterator<Item = &Held> {
         self.parts.iter().map(AsRef::as_ref)
     }
@@ -127,7 +134,7 @@ impl<G: AsRef<Held>> Guards<G> {
             // A thread of the parent may have been about to set it.
             return loss;
         }
-        self.first.get_or_init(|| loss).clone()
+        *self.first.get_or_init(|| Box::new(loss)).clone()
     }
 }
 
@@ -149,36 +156,29 @@ impl Guards {
         Ok(copies?.into_iter().flatten().collect())
     }
 
-    /// Releases all locks at the same time, and waits for the confirmation of the server.
-    ///
-    /// It is not an error if a lock was lost before: the result reports it, and the current holder of the key is not affected.
+    /// Releases all locks at the same time, and waits for the confirmation of the server. `Ok` means that all were held until now.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] with the first key whose release was not confirmed, if no lock was lost. The release then continues
+    /// [`Error::Lost`] if locks were lost before: the first loss that this client detected, with the others. The remaining locks are
+    /// released, and the current holders of the lost ones are not affected. [`Error::Unreachable`] with the first key whose release was not confirmed, if no lock was lost. The release then continues
     /// in the background until the lease would have ended.
     ///
     /// # Cancel safety
     /// If the future is dropped, the releases continue in the background.
-    pub async fn release(self) -> Result<ReleasedAll, Error> {
+    pub async fn release(self) -> Result<(), Error> {
         let Self { parts, first } = self;
-        let releases = parts.into_iter().map(|guard| async move {
-            let held = guard.held();
-            (held, guard.release().await)
-        });
-        let (mut losses, mut unconfirmed) = (Vec::new(), None);
-        for (one, released) in join_all(releases).await {
-            match released {
-                Ok(Released::Released) => {}
-                Ok(Released::AlreadyLost { why: reason }) => losses.push(one.loss_by(reason)),
-                Err(error) => _ = unconfirmed.get_or_insert(error),
-            }
+        let released = join_all(parts.into_iter().map(Guard::release)).await;
+        let mut errors: Vec<_> = released.into_iter().filter_map(Result::err).collect();
+        // The first loss, the other ones, and releases that were not confirmed.
+        let is_first =
+            |error: &Error| first.get().is_some_and(|first| error.is_lost() && error.key() == Some(&first.key));
+        errors.sort_by_key(|error| (!is_first(error), !error.is_lost()));
+        let mut errors = errors.into_iter();
+        let mut error = errors.next().map_or(Ok(()), Err);
+        if let Err(Error::Lost { others, .. }) = &mut error {
+            others.extend(errors.flat_map(|error| error.losses()));
         }
-        losses.sort_by_key(|loss| first.get().is_none_or(|first| first.key != loss.key));
-        match unconfirmed {
-            _ if !losses.is_empty() => Ok(ReleasedAll::AlreadyLost { losses }),
-            Some(error) => Err(error),
-            None => Ok(ReleasedAll::Released),
-        }
+        error
     }
 
     /// A guard for each key, in the order of the keys. The loss of one no longer affects the others.
@@ -193,9 +193,17 @@ impl Guards {
     }
 }
 
-impl HeldAll {
-    /// A view of each lock, in the order of the keys.
-    pub fn parts(&self) -> &[Held] {
-        &self.parts
+/// Locks that several have in common: each is released by the last.
+impl Guards<Arc<Guard>> {
+    /// Releases the locks that nobody else has. See [`Guards::release`].
+    ///
+    /// # Errors
+    /// Those of [`Guards::release`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the releases continue in the background.
+    pub async fn release(self) -> Result<(), Error> {
+        let Self { parts, first } = self;
+        Guards { parts: parts.into_iter().filter_map(Arc::into_inner).collect(), first }.release().await
     }
 }

@@ -1,8 +1,8 @@
 use fencelock_core::engine::Rng;
-use fencelock_core::{HolderId, Invalid, Owner};
+use fencelock_core::{HolderId, Invalid, Owner, lock};
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The identity of this process: host and process id.
 #[derive(Debug, Clone)]
@@ -14,12 +14,12 @@ pub(crate) struct Identity {
 }
 
 #[cfg(unix)]
-fn host() -> String {
+pub(crate) fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 #[cfg(not(unix))]
-fn host() -> String {
+pub(crate) fn host() -> String {
     std::env::var("COMPUTERNAME").or_else(|_| std::env::var("HOSTNAME")).unwrap_or_else(|_| "localhost".to_owned())
 }
 
@@ -50,7 +50,7 @@ impl ClientRng {
     pub(crate) fn with<R>(&self, call: impl FnOnce(&mut dyn Rng) -> R) -> R {
         match &self.0 {
             None => call(&mut SystemRng),
-            Some(rng) => call(&mut *rng.lock().unwrap_or_else(PoisonError::into_inner)),
+            Some(rng) => call(&mut *lock(rng)),
         }
     }
 

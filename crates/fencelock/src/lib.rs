@@ -4,11 +4,11 @@
 //! # async fn demo() -> Result<(), fencelock::Error> {
 //! use std::time::Duration;
 //!
-//! let client = fencelock::Client::connect("memory:").await?; // or file:DIR, redis://host
+//! let client = fencelock::Client::connect("memory:").await?; // or file:DIR, redis://HOST
 //!
-//! let guard = client.lock("sku:0001").ttl(Duration::from_secs(10)).wait(Duration::from_secs(5)).await?;
+//! let guard = client.lock("lock:sku:1").ttl(Duration::from_secs(10)).wait(Duration::from_secs(5)).await?;
 //! println!("writing under token {}", guard.fencing_token());
-//! guard.release().await?;
+//! guard.release().await?; // an error if the lock was lost
 //! # Ok(())
 //! # }
 //! # tokio::runtime::Runtime::new().unwrap().block_on(demo()).unwrap();
@@ -18,8 +18,8 @@
 //!
 //! - **One holder at a time**, while clocks run at the same rate within the [`Drift`] and no server loses data that it
 //!   acknowledged.
-//! - **You are notified of a loss** by [`Guard::lost`] before a server grants the lock again, and immediately when the key is deleted or
-//!   taken, if the server reports it.
+//! - **You are notified of a loss** by [`Guard::lost`] before a server that kept its data grants the lock again, and immediately when
+//!   the key is deleted or taken, if the server reports it.
 //! - **Waiters are served in order**, and woken by the release itself, if the backend has a queue.
 //! - **Nothing is left behind** by a dropped guard, a cancelled wait or a lost reply, longer than the TTL.
 //!
@@ -43,12 +43,7 @@
 //!
 //! | feature | default | adds |
 //! |---|---|---|
-//! | `file` | on | `file:`; Unix only |
-//! | `redis` | on | one Redis server, Sentinel, Cluster and a quorum, with TLS |
-//! | `redis-plain` | off | the same without TLS |
-//! | `postgres` | off | a PostgreSQL database |
-//! | `object-store` | off | a bucket of S3, Azure or Google |
-//! | `kube` | off | the Leases of Kubernetes |
+//! | that of a backend | `file` and `redis` are on | one of [`backends`](backends#cargo-features) |
 //! | `metrics` | off | metrics through the facade of that name: [`telemetry`] |
 //! | `serde` | off | serialization of [`Key`], [`HolderId`] and [`FencingToken`] |
 //!
@@ -63,6 +58,7 @@ mod closing;
 mod driver;
 mod election;
 mod error;
+mod find_path;
 mod guard;
 mod guards;
 mod identity;
@@ -82,17 +78,19 @@ mod window_done;
 pub use backends::register;
 pub use client::{Builder, Client};
 pub use election::{Election, Leadership, Observer, Term};
-pub use error::Error;
+pub use error::{Error, Loss, RenewalFailure};
 /// The whole contract, for implementers of other backends.
 pub use fencelock_core as contract;
+pub use fencelock_core::engine::Released;
 pub use fencelock_core::{
     Backend, BackendReport, Capabilities, Clock, Drift, Eviction, Expiry, Fault, Feature, FenceGate, FencingToken,
     Finding, HolderId, HolderInfo, Holders, Holding, Invalid, Key, Leader, Level, Liveness, LossReason, Mode, Modes,
-    Moment, NodeFault, Observation, Occupant, Owner, Resized, ServerReport, Span, Superseded, Topology, Ttl, Unknown,
-    WaiterInfo,
+    Moment, NodeFault, Observation, Occupant, Owner, Resized, ServerReport, Span, Superseded, Topology, TreePath, Ttl,
+    Unknown, WaiterInfo,
 };
-pub use guard::{Guard, Held, Loss, Released, RenewalFailure};
-pub use guards::{Guards, HeldAll, ReleasedAll};
+pub use find_path::find_path;
+pub use guard::{Guard, Held};
+pub use guards::{EndWaker, Guards, HeldAll};
 pub use lock::Lock;
 pub use lock_all::LockAll;
 pub use once::{Once, OnceError, OncePerWindow, OnceRun, OnceStart, UnfinishedRun};

@@ -1,11 +1,10 @@
 use crate::driver;
 use crate::driver::ClientInner;
 use crate::error::{Error, check_resize, no_semaphore, not_in_use};
-use crate::guard::{Guard, Held, Released};
+use crate::guard::{Guard, Held};
 use crate::run::RunError;
-use crate::settings::{Request, Settings, setters};
+use crate::settings::{CheckedLock, Settings, setters};
 use fencelock_core::{HolderId, Key, Mode, Resize, Resized};
-use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use std::time::Duration;
 ///
 /// Invalid settings are reported by these methods.
 #[must_use = "a lock does nothing until it is awaited"]
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Lock {
     pub(crate) client: Arc<ClientInner>,
     pub(crate) key: String,
@@ -147,8 +146,7 @@ impl Lock {
         let config = &self.client.config;
         check_resize(&config.backend, &Key::new(&self.key)?, config.capabilities.modes, self.settings.mode)?;
         let key = self.check()?.key;
-        let answer = self.client.backend.resize(&key, limit).await;
-        match answer.map_err(|cause| self.client.failed(Some(&key), cause))? {
+        match self.client.ask(Some(&key), self.client.backend.resize(&key, limit)).await? {
             Resize::Resized(resized) => Ok(resized),
             Resize::Free => Err(not_in_use(&key).into()),
             Resize::OtherMode { mode, holders } => Err(no_semaphore(&key, mode, &holders)),
@@ -156,7 +154,7 @@ impl Lock {
     }
 
     /// Checks the key and the settings.
-    pub(crate) fn check(&self) -> Result<Request, Error> {
+    pub(crate) fn check(&self) -> Result<CheckedLock, Error> {
         self.settings.check(&self.client, Key::new(&self.key)?)
     }
 }
@@ -172,7 +170,9 @@ pub(crate) fn unless_busy<T>(claimed: Result<T, Error>) -> Result<Option<T>, Err
 
 /// Reports a release that was not confirmed and that the result of the work does not depend on.
 pub(crate) fn report_unconfirmed(key: &Key, error: &Error) {
-    tracing::warn!(%key, "release not confirmed, retrying in the background: {error:#}");
+    if !error.is_lost() {
+        tracing::warn!(%key, "release not confirmed, retrying in the background: {error:#}");
+    }
 }
 
 /// Runs `body` while the lock is held, and releases it.
@@ -183,24 +183,20 @@ pub(crate) async fn run_under<P, T, E, B: Future<Output = Result<T, E>>>(
     let ended = tokio::select! {
         biased;
         ended = body(&guard) => ended,
-        reason = guard.lost() => return Err(Error::lost(guard.key().clone(), reason).into()),
+        reason = guard.lost() => return Err(Error::from(guard.held().loss_by(reason)).into()),
     };
-    run_ended(guard.key().clone(), ended, guard.release().await)
+    run_ended(&guard.key().clone(), ended, guard.release().await)
 }
 
 /// Combines the result of the body with the result of the release.
-pub(crate) fn run_ended<T, E>(
-    key: Key,
-    ended: Result<T, E>,
-    release: Result<Released, Error>,
-) -> Result<T, RunError<T, E>> {
+pub(crate) fn run_ended<T, E>(key: &Key, ended: Result<T, E>, release: Result<(), Error>) -> Result<T, RunError<T, E>> {
     let value = ended.map_err(RunError::Body)?;
     match release {
-        Ok(Released::Released) => Ok(value),
-        Ok(Released::AlreadyLost { why }) => Err(RunError::LostAfter { value, key, reason: why }),
+        Ok(()) => Ok(value),
+        Err(Error::Lost { key, reason, .. }) => Err(RunError::LostAfter { value, key, reason }),
         Err(error) => {
             // Only a lock that was held when its release started can fail to be released, so the work was protected by it.
-            report_unconfirmed(&key, &error);
+            report_unconfirmed(error.key().unwrap_or(key), &error);
             Ok(value)
         }
     }
@@ -221,11 +217,5 @@ impl IntoFuture for Lock {
             }),
             Err(error) => Box::pin(std::future::ready(Err(error))),
         }
-    }
-}
-
-impl fmt::Debug for Lock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lock").field("key", &self.key).field("settings", &self.settings).finish_non_exhaustive()
     }
 }

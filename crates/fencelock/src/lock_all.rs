@@ -1,21 +1,20 @@
 use crate::driver;
 use crate::driver::{ClientInner, acquire};
-use crate::error::Error;
-use crate::guard::{Guard, Loss, Released};
-use crate::guards::{Guards, HeldAll, ReleasedAll};
+use crate::error::{Error, Loss};
+use crate::guard::Guard;
+use crate::guards::{Guards, HeldAll};
 use crate::lock::{run_ended, unless_busy};
 use crate::run::RunError;
-use crate::settings::{OnWait, Request, SetRequest, Settings, Waiting, setters};
+use crate::settings::{CheckedLock, OnWait, Settings, Waiting, setters};
 use fencelock_core::engine::{LeaseSharing, WaitLimit};
-use fencelock_core::{HolderId, Invalid, Key, KeySet, Mode};
+use fencelock_core::{HolderId, Invalid, Key, KeySet, Mode, Occupied, TreePath};
 use futures_util::future::join_all;
-use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// Locks on several keys that are not acquired yet. Await it, or call [`LockAll::try_acquire`] or [`LockAll::run`].
 ///
@@ -27,23 +26,49 @@ use tokio::time::timeout;
 /// The first keys are held unused while the claim waits for the others, so lock only keys that belong together. Do not wait for several keys while you
 /// hold another lock: two clients that do so can deadlock.
 #[must_use = "the locks do nothing until they are awaited"]
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct LockAll {
     client: Arc<ClientInner>,
-    keys: Result<KeySet, Invalid>,
+    keys: Result<Keys, Invalid>,
+    path: Option<TreePath>,
     pub(crate) settings: Settings,
+}
+
+/// The keys, and their modes if each has its own.
+type Keys = (KeySet, Option<Vec<Mode>>);
+
+fn each(locks: impl IntoIterator<Item = (Key, Mode)>) -> Result<Keys, Invalid> {
+    // A key for each level, another one of the path, and the root.
+    const MOST: usize = TreePath::MAX_LEVELS + 2;
+    let (keys, modes): (Vec<_>, Vec<_>) = locks.into_iter().take(MOST + 1).unzip();
+    Ok((KeySet::up_to(MOST, keys)?, Some(modes)))
 }
 
 impl LockAll {
     #[track_caller]
     pub(crate) fn new<K: AsRef<str>>(client: &Arc<ClientInner>, keys: impl IntoIterator<Item = K>) -> Self {
         let settings = Settings::requested_at(Location::caller());
-        Self { client: Arc::clone(client), keys: KeySet::new(keys), settings }
+        Self { client: Arc::clone(client), keys: KeySet::new(keys).map(|keys| (keys, None)), path: None, settings }
     }
 
-    /// Shared locks on all of the keys. See [`Lock::shared`](crate::Lock::shared).
+    #[track_caller]
+    pub(crate) fn each(client: &Arc<ClientInner>, locks: impl IntoIterator<Item = (Key, Mode)>) -> Self {
+        Self { keys: each(locks), ..Self::new(client, [""; 0]) }
+    }
+
+    #[track_caller]
+    pub(crate) fn path(client: &Arc<ClientInner>, path: Result<TreePath, Invalid>) -> Self {
+        let keys = path.as_ref().map_err(Clone::clone).and_then(|path| each(path.locks(Mode::Exclusive)));
+        Self { keys, path: path.ok(), ..Self::new(client, [""; 0]) }
+    }
+
+    /// Shared locks on all of the keys, unless each has a mode of its own; a shared lock on a path. See
+    /// [`Lock::shared`](crate::Lock::shared).
     pub fn shared(mut self) -> Self {
         self.settings.mode = Mode::Shared;
+        if let Some(path) = &self.path {
+            self.keys = each(path.locks(Mode::Shared));
+        }
         self
     }
 
@@ -60,9 +85,9 @@ impl LockAll {
     /// # Cancel safety
     /// Dropping the future leaves the queue, and releases the locks that are held in the background.
     pub async fn acquire(self) -> Result<Guards, Error> {
-        let request = self.check()?;
+        let (keys, requests) = self.check()?;
         // The future of a single claim is large, and this one contains it.
-        let guards = Box::pin(acquire_all(&self.client, &request)).await?;
+        let guards = Box::pin(acquire_all(&self.client, &keys, &requests)).await?;
         Ok(Guards::new(guards))
     }
 
@@ -89,17 +114,15 @@ impl LockAll {
     /// # Cancel safety
     /// A hold that is not resumed yet continues without renewal until its lease ends; the others are released in the background.
     pub async fn resume(self, holders: impl IntoIterator<Item = HolderId>) -> Result<Guards, Error> {
-        let SetRequest { keys, template } = self.check()?;
-        let holders: Vec<_> = holders.into_iter().take(KeySet::MAX_KEYS + 1).collect();
+        let (keys, requests) = self.check()?;
+        let holders: Vec<_> = holders.into_iter().take(requests.len() + 1).collect();
         if holders.len() != keys.keys().len() {
             let (keys, holders) = (keys.keys().len(), holders.len());
             return Err(Invalid::new(format!("one holder for each of the {keys} keys is needed, not {holders}")).into());
         }
         let client = &self.client;
-        let resumed = join_all(keys.keys().iter().zip(holders).map(|(key, holder)| {
-            let request = Request { key: key.clone(), ..template.clone() };
-            async move { driver::resume(client, &request, holder).await }
-        }));
+        let resumed = requests.iter().zip(holders).map(|(request, holder)| driver::resume(client, request, holder));
+        let resumed = join_all(resumed);
         let guards = resumed.await.into_iter().collect::<Result<Vec<_>, _>>()?;
         Ok(Guards::new(guards))
     }
@@ -123,30 +146,19 @@ impl LockAll {
             ended = body(guards.held()) => ended,
             loss = guards.lost() => return Err(Error::from(loss).into()),
         };
-        run_ended_all(guards.keys()[0].clone(), ended, guards.release().await)
+        run_ended(&guards.keys()[0].clone(), ended, guards.release().await)
     }
 
-    fn check(&self) -> Result<SetRequest, Error> {
-        let keys = self.keys.clone()?;
-        let template = self.settings.check(&self.client, keys.keys()[0].clone())?;
-        Ok(SetRequest { keys, template })
-    }
-}
-
-/// As [`run_ended`]. `key` is one of the keys.
-pub(crate) fn run_ended_all<T, E>(
-    key: Key,
-    ended: Result<T, E>,
-    release: Result<ReleasedAll, Error>,
-) -> Result<T, RunError<T, E>> {
-    match release {
-        Ok(ReleasedAll::Released) => run_ended(key, ended, Ok(Released::Released)),
-        Ok(ReleasedAll::AlreadyLost { losses }) => {
-            let first = losses.into_iter().next();
-            let (key, why) = first.map_or((key, fencelock_core::LossReason::Expired), |loss| (loss.key, loss.reason));
-            run_ended(key, ended, Ok(Released::AlreadyLost { why }))
-        }
-        Err(error) => run_ended(error.key().cloned().unwrap_or(key), ended, Err(error)),
+    /// The keys, and the claim of each.
+    fn check(&self) -> Result<(KeySet, Vec<CheckedLock>), Error> {
+        let (keys, modes) = self.keys.clone()?;
+        let claim = |(position, key): (usize, &Key)| {
+            let mut settings = self.settings.clone();
+            settings.mode = modes.as_ref().map_or(settings.mode, |modes| modes[position]);
+            settings.check(&self.client, key.clone())
+        };
+        let requests = keys.keys().iter().enumerate().map(claim).collect::<Result<_, _>>()?;
+        Ok((keys, requests))
     }
 }
 
@@ -159,19 +171,17 @@ impl IntoFuture for LockAll {
     }
 }
 
-impl fmt::Debug for LockAll {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockAll").field("keys", &self.keys).field("settings", &self.settings).finish_non_exhaustive()
-    }
-}
-
 /// How long the caller waits for the releases of keys that it does not acquire together. The rest continues in the background.
 const RELEASE_LIMIT: Duration = Duration::from_millis(250);
+/// Between two claims of a reader of a path that a writer is below of, or of that writer.
+const BETWEEN_CLASSES: Duration = Duration::from_millis(100);
 
 /// An acquisition of several keys.
 struct Attempt<'a> {
     client: &'a Arc<ClientInner>,
-    request: &'a SetRequest,
+    keys: &'a KeySet,
+    /// In the order in which the caller passed the keys. Their wait is for all of them together.
+    requests: &'a [CheckedLock],
     wait: WaitLimit,
 }
 
@@ -198,9 +208,9 @@ enum Ended {
 ///
 /// An acquisition that does not wait claims one key after another. Then one of several clients that try the same keys at the
 /// same time always succeeds.
-pub(crate) async fn acquire_all(client: &Arc<ClientInner>, request: &SetRequest) -> Result<Vec<Guard>, Error> {
-    let wait = WaitLimit::new(request.template.options.wait, client.clock.now());
-    let attempt = Attempt { client, request, wait };
+async fn acquire_all(client: &Arc<ClientInner>, keys: &KeySet, requests: &[CheckedLock]) -> Result<Vec<Guard>, Error> {
+    let wait = WaitLimit::new(requests[0].options.wait, client.clock.now());
+    let attempt = Attempt { client, keys, requests, wait };
     let mut rounds = 0_u32;
     loop {
         let mut held = Vec::new();
@@ -224,7 +234,7 @@ pub(crate) async fn acquire_all(client: &Arc<ClientInner>, request: &SetRequest)
 impl Attempt<'_> {
     /// Claims all keys. What it holds is in the order of the claims, also if it fails.
     async fn round(&self, held: &mut Vec<Guard>) -> Result<(), Ended> {
-        let (keys, template) = (&self.request.keys, &self.request.template);
+        let Self { keys, requests, .. } = self;
         // The errors of the keys that were busy when they were tried last, in the order in which the caller passed the keys.
         let mut busy = vec![None; keys.keys().len()];
         let mut rest_is_tried = !self.wait.is_try();
@@ -258,7 +268,7 @@ impl Attempt<'_> {
                     }
                     Err(error) => {
                         let is_over = self.wait.is_over(self.client.clock.now());
-                        let better = error.of_claim(template.options.ttl.get()).replaces_earlier(is_over);
+                        let better = error.of_claim(requests[0].options.ttl.get()).replaces_earlier(is_over);
                         let reported = busy.into_iter().flatten().next().filter(|_| !better);
                         return Err(Ended::Failed(reported.unwrap_or(error)));
                     }
@@ -269,7 +279,7 @@ impl Attempt<'_> {
 
     /// Tries several keys at the same time; `None` if the wait has ended before the reply.
     async fn try_all(&self, keys: &[usize]) -> Vec<Option<Result<Guard, Error>>> {
-        let attempt = self.client.telemetry.attempt(self.request.template.options.mode);
+        let attempt = self.client.telemetry.attempt(self.requests[keys[0]].options.mode);
         let within = self.wait.left(self.client.clock.now()).unwrap_or(Duration::MAX);
         let try_one = async |key: &usize| {
             timeout(within, acquire(self.client, self.request_for(*key, Some(Duration::ZERO)))).await.ok()
@@ -280,18 +290,35 @@ impl Attempt<'_> {
         tried
     }
 
-    /// Claims this key, and waits for it.
+    /// Claims this key, and waits for it. A backend refuses to queue readers of a path behind writers below it, and these behind readers,
+    /// so they ask again.
     async fn claim(&self, key: usize) -> Result<Guard, Error> {
-        let attempt = self.client.telemetry.attempt(self.request.template.options.mode);
-        let wait = self.wait.left(self.client.clock.now());
-        let claimed = acquire(self.client, self.request_for(key, wait)).await;
-        attempt.ended(&claimed);
-        claimed
+        loop {
+            let request = self.request_for(key, self.wait.left(self.client.clock.now()));
+            let (name, options, on_wait) = (request.key.clone(), &request.options, request.callbacks.on_wait.clone());
+            let attempt = self.client.telemetry.attempt(options.mode);
+            let claimed = acquire(self.client, request).await;
+            attempt.ended(&claimed);
+            if TreePath::of_key(name.as_str()).is_none() || !claimed.as_ref().is_err_and(Error::is_mode_conflict) {
+                return claimed;
+            }
+            let now = self.client.clock.now();
+            if let Ok(Some(seen)) = self.client.backend.inspect(&name).await {
+                let Occupied { holders, expiry, held_for, .. } = seen.into();
+                let waited = self.wait.waited(now);
+                if self.wait.is_try() || self.wait.is_over(now) {
+                    return Err(Error::Busy { key: name, holders, expires_in: expiry, waited, attempts: 1 });
+                }
+                if let Some(on_wait) = on_wait {
+                    on_wait(&Waiting { key: name, ahead: None, holders, expiry, held_for, waited: Duration::ZERO });
+                }
+            }
+            sleep(BETWEEN_CLASSES).await;
+        }
     }
 
-    fn request_for(&self, key: usize, wait: Option<Duration>) -> Request {
-        let mut request = self.request.template.clone();
-        request.key = self.request.keys.keys()[key].clone();
+    fn request_for(&self, key: usize, wait: Option<Duration>) -> CheckedLock {
+        let mut request = self.requests[key].clone();
         request.options.wait = wait;
         // The limit begins when all keys are held, so that a long wait for one of them does not use it up.
         if request.options.max_hold.take().is_some() && request.options.mode == Mode::Shared {
@@ -299,7 +326,8 @@ impl Attempt<'_> {
             request.options.lease_sharing = LeaseSharing::Never;
         }
         let before = self.wait.waited(self.client.clock.now());
-        request.on_wait = request.on_wait.map(|on_wait| -> OnWait {
+        let on_wait = request.callbacks.on_wait.take();
+        request.callbacks.on_wait = on_wait.map(|on_wait| -> OnWait {
             Arc::new(move |waiting| on_wait(&Waiting { waited: before + waiting.waited, ..waiting.clone() }))
         });
         request
@@ -307,10 +335,10 @@ impl Attempt<'_> {
 
     /// The guards in the order in which the caller passed the keys.
     fn granted(&self, held: Vec<Guard>) -> Vec<Guard> {
-        let mut guards: Vec<_> = self.request.keys.claim_order().iter().zip(held).collect();
+        let mut guards: Vec<_> = self.keys.claim_order().iter().zip(held).collect();
         guards.sort_unstable_by_key(|(position, _)| **position);
         let guards: Vec<_> = guards.into_iter().map(|(_, guard)| guard).collect();
-        if let Some(max_hold) = self.request.template.options.max_hold {
+        if let Some(max_hold) = self.requests[0].options.max_hold {
             for guard in &guards {
                 guard.limit_hold(max_hold);
             }

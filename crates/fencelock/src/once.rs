@@ -4,10 +4,11 @@ use crate::driver::ClientInner;
 use crate::error::{Error, unconfirmed, unreachable_once};
 use crate::guard::{Guard, Held};
 use crate::lock::{Lock, report_unconfirmed};
+use crate::run::work_error;
 use crate::settings::{Settings, setters};
 use crate::window_done::WindowDone;
 use fencelock_core::engine::WaitLimit;
-use fencelock_core::once::{Doubt, Judgement, Runs, Utc, Window, judge};
+use fencelock_core::once::{Doubt, Judgement, Runs, Window, judge};
 use fencelock_core::{ClearCompletion, Completion, HolderId, Invalid, Key, LossReason, Unknown};
 use std::fmt;
 use std::future::Future;
@@ -53,7 +54,7 @@ use tokio::time::timeout;
 ///
 /// Settings that cannot be used are reported by the method that uses them.
 #[must_use = "nothing runs until `run` or `begin` is awaited"]
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct OncePerWindow {
     pub(crate) lock: Lock,
     /// An invalid one is reported when it is used.
@@ -116,7 +117,7 @@ impl OncePerWindow {
         let ended = tokio::select! {
             biased;
             ended = body(run.held()) => ended,
-            reason = run.lost() => return Err(Error::lost(run.key().clone(), reason).into()),
+            reason = run.lost() => return Err(Error::from(run.held().loss_by(reason)).into()),
         };
         match ended {
             Ok(value) => match run.succeed().await {
@@ -169,30 +170,17 @@ impl OncePerWindow {
     /// If the future is dropped, the record may or may not be removed; calling it again is harmless.
     pub async fn clear(&self, done: &WindowDone) -> Result<bool, Error> {
         let client = &self.lock.client;
-        client.check_process()?;
         let key = Key::new(&self.lock.key)?;
-        let cleared = client.backend.clear_completion(&key, &done.done.completion).await;
-        let cleared = cleared.map_err(|cause| client.failed(Some(&key), cause))?;
+        let cleared = client.ask(Some(&key), client.backend.clear_completion(&key, &done.done.completion)).await?;
         Ok(cleared == ClearCompletion::Cleared)
     }
 }
 
 /// The success that counts in this window; without a window, in those that its callers have named.
 pub(crate) async fn done(client: &ClientInner, key: &str, window: Option<Window>) -> Result<Option<WindowDone>, Error> {
-    client.check_process()?;
     let key = Key::new(key)?;
-    let read = client.backend.read_completion(&key).await.map_err(|cause| client.failed(Some(&key), cause))?;
-    Ok(judge(window, &read).done.map(|done| WindowDone::new(key, done, read.now_micros)))
-}
-
-impl fmt::Debug for OncePerWindow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OncePerWindow")
-            .field("key", &self.lock.key)
-            .field("window", &self.window)
-            .field("runs", &self.runs)
-            .finish_non_exhaustive()
-    }
+    let read = client.ask(Some(&key), client.backend.read_completion(&key)).await?;
+    Ok(judge(window, &read).done.map(|done| WindowDone { key, done, now_micros: read.now_micros }))
 }
 
 /// A run of work under its lock, from [`OncePerWindow::begin`](OncePerWindow::begin): the [`Guard`] of the lock, and the
@@ -201,6 +189,7 @@ pub type OnceRun = Guard<UnfinishedRun>;
 
 /// The part of a run that is left when its guard was taken from it: [`OnceRun::into_parts`].
 #[must_use = "a run counts only if its success is recorded"]
+#[derive(Debug)]
 pub struct UnfinishedRun {
     client: Arc<ClientInner>,
     runs: Runs,
@@ -249,10 +238,6 @@ async fn release(guard: Guard) {
 }
 
 impl UnfinishedRun {
-    fn new(client: Arc<ClientInner>, runs: Runs, completion: Completion, guard: &Guard) -> Self {
-        Self { client, runs, completion, held: guard.held(), holder: guard.holder() }
-    }
-
     /// Records the success, while the guard is held: see [`OnceRun::succeed`].
     ///
     /// # Errors
@@ -277,16 +262,7 @@ impl UnfinishedRun {
             return Ok(());
         }
         // The backend knows of the loss before this client.
-        Err(self.held.loss().map_or_else(|| Error::lost(key.clone(), LossReason::Expired), Error::from))
-    }
-}
-
-impl fmt::Debug for UnfinishedRun {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UnfinishedRun")
-            .field("key", self.held.key())
-            .field("window_ends", &Utc(self.completion.until_micros).to_string())
-            .finish_non_exhaustive()
+        Err(self.held.loss().unwrap_or_else(|| self.held.loss_by(LossReason::Expired)).into())
     }
 }
 
@@ -324,12 +300,13 @@ async fn begin(lock: Lock, window: Window, runs: Runs) -> Result<OnceStart, Erro
         warn(&key, doubt);
         // The answer does not depend on it. A release without a reply continues in the background.
         let _ = guard.release().await;
-        return Ok(OnceStart::AlreadyDone(WindowDone::new(key, done, read.now_micros)));
+        return Ok(OnceStart::AlreadyDone(WindowDone { key, done, now_micros: read.now_micros }));
     }
     warn(&key, doubt);
     let granted = read.now_micros;
     let completion = Completion::new(window.end_of(granted), guard.fencing_token(), granted, owner);
-    let run = UnfinishedRun::new(Arc::clone(client), runs, completion, &guard);
+    let holder = guard.holder();
+    let run = UnfinishedRun { client: Arc::clone(client), runs, completion, held, holder };
     if runs == Runs::Start {
         run.write().await?;
     }
@@ -350,7 +327,7 @@ async fn done_before(
     let confirmed = unless_silent(key, client.backend.confirm_completion(key, &done).await)?;
     Ok(confirmed.map(|()| {
         warn(key, doubt);
-        WindowDone::new(key.clone(), done, read.now_micros)
+        WindowDone { key: key.clone(), done, now_micros: read.now_micros }
     }))
 }
 
@@ -387,7 +364,7 @@ async fn while_held<T, F: Future<Output = Result<T, Unknown>>>(
         attempts += 1;
         let cause = tokio::select! {
             biased;
-            reason = held.lost() => return Err(Error::lost(held.key().clone(), reason)),
+            reason = held.lost() => return Err(held.loss_by(reason).into()),
             reply = request() => match reply {
                 Ok(reply) => return Ok(reply),
                 Err(cause) => cause,
@@ -445,46 +422,9 @@ pub enum OnceError<T, E> {
     },
 }
 
-impl<T, E> From<Error> for OnceError<T, E> {
-    fn from(error: Error) -> Self {
-        Self::Lock(error)
-    }
-}
-
-impl<T, E: fmt::Display> fmt::Display for OnceError<T, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Lock(error) => error.fmt(f),
-            Self::Body(error) => error.fmt(f),
-            Self::NotCounted { error, .. } => {
-                f.write_str("the work is done, but its success is not recorded: ")?;
-                error.fmt(f)
-            }
-        }
-    }
-}
-
-/// Omits the value, which need not implement `Debug`.
-impl<T, E: fmt::Debug> fmt::Debug for OnceError<T, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Lock(error) => f.debug_tuple("Lock").field(error).finish(),
-            Self::Body(error) => f.debug_tuple("Body").field(error).finish(),
-            Self::NotCounted { error, .. } => {
-                f.debug_struct("NotCounted").field("error", error).finish_non_exhaustive()
-            }
-        }
-    }
-}
-
-/// The source is that of the contained error, because the text contains the text of that error.
-impl<T, E: std::error::Error> std::error::Error for OnceError<T, E> {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Lock(error) | Self::NotCounted { error, .. } => error.source(),
-            Self::Body(error) => error.source(),
-        }
-    }
+work_error! {
+    OnceError, NotCounted { error },
+    |f| f.write_str("the work is done, but its success is not recorded: ").and_then(|()| error.fmt(f)), error.source()
 }
 
 #[cfg(test)]
@@ -502,7 +442,7 @@ mod error_tests {
             .collect();
         let first = "the work is done, but its success is not recorded: the backend of the locks cannot be reached";
         assert_eq!(texts, [first, "a:1: no answer in time"]);
-        assert_eq!(format!("{error:#}"), texts.join(": "));
+        assert_eq!([format!("{error:#}"), format!("{error:?}")], [texts.join(": "), texts.join(": ")]);
     }
 
     #[test]
@@ -510,10 +450,6 @@ mod error_tests {
         struct Opaque;
         let error = Error::lost(Key::new("k").unwrap(), LossReason::Expired);
         let error: OnceError<_, std::io::Error> = OnceError::NotCounted { value: Opaque, error };
-        assert_eq!(
-            format!("{error:?}"),
-            r#"NotCounted { error: Lost { key: Key("k"), reason: Expired }, .. }"#
-                .replace(r#"Key("k")"#, &format!("{:?}", Key::new("k").unwrap()))
-        );
+        assert_eq!(format!("{error:?}"), error.to_string());
     }
 }

@@ -1,7 +1,7 @@
 //! Logs, once for all waiters, when a backend starts to refuse claims, and when it stops.
 
-use fencelock_core::{Fault, Moment, Unknown};
-use std::sync::{Mutex, PoisonError};
+use fencelock_core::{Fault, Moment, Unknown, lock};
+use std::sync::Mutex;
 
 /// Since when claims are refused.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ impl OutageLog {
         if cause.nodes().iter().all(|node| reported_elsewhere(node.fault)) {
             return;
         }
-        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut since = lock(&self.since);
         if since.is_none() {
             *since = Some(now);
             tracing::warn!("claims are refused, and are retried until they are answered: {cause}");
@@ -28,7 +28,7 @@ impl OutageLog {
 
     /// A claim was answered.
     pub(crate) fn ends(&self, now: Moment) {
-        let since = self.since.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let since = lock(&self.since).take();
         if let Some(since) = since {
             tracing::warn!("claims are answered again after {}", crate::Span(now.since(since)));
         }

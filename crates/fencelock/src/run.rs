@@ -84,51 +84,59 @@ impl<T, E> RunError<T, E> {
         match self {
             Self::Lock(error) => error.into(),
             Self::Body(error) => error,
-            Self::LostAfter { key, reason, .. } => Error::Lost { key, reason }.into(),
+            Self::LostAfter { key, reason, .. } => Error::lost(key, reason).into(),
         }
     }
 }
 
-impl<T, E> From<Error> for RunError<T, E> {
-    fn from(error: Error) -> Self {
-        Self::Lock(error)
-    }
-}
-
-impl<T, E: fmt::Display> fmt::Display for RunError<T, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Lock(error) => error.fmt(f),
-            Self::Body(error) => error.fmt(f),
-            Self::LostAfter { key, reason, .. } => {
-                write!(f, "the work is done, but the lock on {key} was lost before its end: {reason}")
+/// An error of work under a lock: that of the lock, of the body, or one after the body has returned a value. `Debug` is what a `main` prints that
+/// returns it, and omits the value, which need not implement it. The text contains that of the wrapped error, so the source is the source of that.
+macro_rules! work_error {
+    ($type:ident, $after:ident { $($field:ident),+ }, |$f:ident| $text:expr, $source:expr) => {
+        impl<T, E> From<Error> for $type<T, E> {
+            fn from(error: Error) -> Self {
+                Self::Lock(error)
             }
         }
-    }
-}
 
-/// Omits the value, which need not implement `Debug`.
-impl<T, E: fmt::Debug> fmt::Debug for RunError<T, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Lock(error) => f.debug_tuple("Lock").field(error).finish(),
-            Self::Body(error) => f.debug_tuple("Body").field(error).finish(),
-            Self::LostAfter { key, reason, .. } => {
-                f.debug_struct("LostAfter").field("key", key).field("reason", reason).finish_non_exhaustive()
+        impl<T, E: fmt::Display> fmt::Display for $type<T, E> {
+            fn fmt(&self, $f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    Self::Lock(error) => error.fmt($f),
+                    Self::Body(error) => error.fmt($f),
+                    Self::$after { $($field,)+ .. } => $text,
+                }
             }
         }
-    }
-}
 
-/// The source is that of the wrapped error, because the text is that of the wrapped error.
-impl<T, E: std::error::Error> std::error::Error for RunError<T, E> {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Lock(error) => error.source(),
-            Self::Body(error) => error.source(),
-            Self::LostAfter { .. } => None,
+        impl<T, E: fmt::Debug> fmt::Debug for $type<T, E> {
+            fn fmt(&self, $f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    Self::Lock(error) => error.fmt($f),
+                    Self::Body(error) => error.fmt($f),
+                    // An error that it contains is shown by its own `Debug`.
+                    Self::$after { $($field,)+ .. } => $text,
+                }
+            }
         }
-    }
+
+        impl<T, E: std::error::Error> std::error::Error for $type<T, E> {
+            #[allow(unused_variables, reason = "not every one has a source")]
+            fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+                match self {
+                    Self::Lock(error) => error.source(),
+                    Self::Body(error) => error.source(),
+                    Self::$after { $($field,)+ .. } => $source,
+                }
+            }
+        }
+    };
+}
+pub(crate) use work_error;
+
+work_error! {
+    RunError, LostAfter { key, reason },
+    |f| write!(f, "the work is done, but the lock on {key} was lost before its end: {reason}"), None
 }
 
 #[cfg(test)]
@@ -193,6 +201,6 @@ mod tests {
             key: Key::new("k").unwrap(),
             reason: LossReason::Expired,
         };
-        assert_eq!(format!("{error:?}"), r#"LostAfter { key: "k", reason: Expired, .. }"#);
+        assert_eq!(format!("{error:?}"), lost_after().to_string());
     }
 }

@@ -25,14 +25,10 @@ use std::future::Future;
 #[derive(Debug, Clone)]
 pub struct Semaphore {
     pub(crate) lock: Lock,
-    limit: u32,
+    pub(crate) limit: u32,
 }
 
 impl Semaphore {
-    pub(crate) const fn new(lock: Lock, limit: u32) -> Self {
-        Self { lock, limit }
-    }
-
     setters!(Semaphore in lock.settings);
 
     /// Waits for `weight` permits, 1 to the limit, and acquires them together.

@@ -3,48 +3,30 @@
 use crate::driver::ClientInner;
 use crate::error::{Error, check_mode};
 use fencelock_core::engine::{AcquireRequest, LeaseSharing, Retry};
-use fencelock_core::{Expiry, Holders, Invalid, Key, KeySet, Mode, Span, Ttl, Unknown};
+use fencelock_core::{Expiry, Holders, Invalid, Key, Mode, Span, Ttl, Unknown};
 use std::fmt;
 use std::panic::Location;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
 /// The settings of a claim, for one key or several. They are checked when they are used.
-#[derive(Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Settings {
     pub(crate) mode: Mode,
-    pub(crate) ttl: Duration,
+    pub(crate) ttl: Option<Duration>,
     pub(crate) wait: Option<Duration>,
     pub(crate) retry: Option<Retry>,
     pub(crate) label: Option<String>,
     pub(crate) max_hold: Option<Duration>,
-    pub(crate) on_wait: Option<OnWait>,
-    pub(crate) on_trouble: Option<OnTrouble>,
+    pub(crate) callbacks: Callbacks,
     lease_sharing: LeaseSharing,
-    place: Option<&'static Location<'static>>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            mode: Mode::Exclusive,
-            ttl: Ttl::default().get(),
-            wait: None,
-            retry: None,
-            label: None,
-            max_hold: None,
-            on_wait: None,
-            on_trouble: None,
-            lease_sharing: LeaseSharing::Allowed,
-            place: None,
-        }
-    }
+    requested_at: Option<&'static Location<'static>>,
 }
 
 impl Settings {
     /// A task that claims there is expected to wait only for others, so a long wait for its own client is reported, with this place.
     pub(crate) fn requested_at(place: &'static Location<'static>) -> Self {
-        Self { place: Some(place), ..Self::default() }
+        Self { requested_at: Some(place), ..Self::default() }
     }
 
     /// Claims for itself, as if it were the only task of its client.
@@ -54,13 +36,18 @@ impl Settings {
 
     /// Takes the settings of another claim, but not its mode.
     pub(crate) fn take(&mut self, other: &Self) {
-        *self = Self { mode: self.mode, lease_sharing: self.lease_sharing, place: self.place, ..other.clone() };
+        let Self { mode, lease_sharing, requested_at, .. } = *self;
+        *self = Self { mode, lease_sharing, requested_at, ..other.clone() };
+    }
+
+    pub(crate) fn ttl(&self) -> Duration {
+        self.ttl.unwrap_or(Ttl::default().get())
     }
 
     /// Checks the settings, for a claim of `key`.
-    pub(crate) fn check(&self, client: &ClientInner, key: Key) -> Result<Request, Error> {
+    pub(crate) fn check(&self, client: &ClientInner, key: Key) -> Result<CheckedLock, Error> {
         client.check_process()?;
-        let ttl = Ttl::new(self.ttl)?;
+        let ttl = Ttl::new(self.ttl())?;
         if self.max_hold.is_some_and(|max_hold| max_hold.is_zero()) {
             return Err(
                 Invalid::new("a max_hold of zero ends the lock when it is granted: leave it out for no limit").into()
@@ -77,7 +64,7 @@ impl Settings {
             });
         }
         check_mode(&client.config.backend, &key, capabilities.modes, self.mode)?;
-        Ok(Request {
+        Ok(CheckedLock {
             key,
             options: AcquireRequest {
                 mode: self.mode,
@@ -87,25 +74,24 @@ impl Settings {
                 retry: self.retry,
                 max_hold: self.max_hold,
                 lease_sharing: self.lease_sharing,
-                reports: self.on_wait.is_some(),
-                place: self.place,
+                reports: self.callbacks.on_wait.is_some(),
+                requested_at: self.requested_at,
             },
-            on_wait: self.on_wait.clone(),
-            on_trouble: self.on_trouble.clone(),
+            callbacks: self.callbacks.clone(),
         })
     }
 }
 
-impl fmt::Debug for Settings {
+/// Both run on a task of the client.
+#[derive(Clone, Default)]
+pub(crate) struct Callbacks {
+    pub(crate) on_wait: Option<OnWait>,
+    pub(crate) on_trouble: Option<OnTrouble>,
+}
+
+impl fmt::Debug for Callbacks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
-            .field("mode", &self.mode)
-            .field("ttl", &self.ttl)
-            .field("wait", &self.wait)
-            .field("retry", &self.retry)
-            .field("label", &self.label)
-            .field("max_hold", &self.max_hold)
-            .finish_non_exhaustive()
+        f.write_str("Callbacks")
     }
 }
 
@@ -177,7 +163,7 @@ macro_rules! setters {
         /// TTL, other clients wait less after a crash; with a longer one, the lease survives longer outages of the server.
         $(#[doc = ""] #[doc = $more])?
         pub fn ttl(mut self, ttl: std::time::Duration) -> Self {
-            self.$($at)+.ttl = ttl;
+            self.$($at)+.ttl = Some(ttl);
             self
         }
     };
@@ -222,7 +208,7 @@ macro_rules! setters {
         /// in [`blocking`](crate::blocking) on the thread of the client.
         $(#[doc = ""] #[doc = $more])?
         pub fn on_wait(mut self, callback: impl Fn(&crate::Waiting) + Send + Sync + 'static) -> Self {
-            self.$($at)+.on_wait = Some(std::sync::Arc::new(callback));
+            self.$($at)+.callbacks.on_wait = Some(std::sync::Arc::new(callback));
             self
         }
     };
@@ -231,7 +217,7 @@ macro_rules! setters {
         /// must return quickly: it runs in the task that waits, and in [`blocking`](crate::blocking) on the thread of the
         /// client.
         pub fn on_trouble(mut self, callback: impl Fn(&crate::Unknown) + Send + Sync + 'static) -> Self {
-            self.$($at)+.on_trouble = Some(std::sync::Arc::new(callback));
+            self.$($at)+.callbacks.on_trouble = Some(std::sync::Arc::new(callback));
             self
         }
     };
@@ -262,18 +248,10 @@ pub struct Waiting {
 
 /// A lock with checked settings.
 #[derive(Clone)]
-pub(crate) struct Request {
+pub(crate) struct CheckedLock {
     pub(crate) key: Key,
     pub(crate) options: AcquireRequest,
-    pub(crate) on_wait: Option<OnWait>,
-    pub(crate) on_trouble: Option<OnTrouble>,
+    pub(crate) callbacks: Callbacks,
 }
 
-/// Several locks whose settings are checked.
-#[derive(Clone)]
-pub(crate) struct SetRequest {
-    pub(crate) keys: KeySet,
-    /// The settings of each lock. Its wait is for all of them together.
-    pub(crate) template: Request,
-}
 pub(crate) use setters;

@@ -3,9 +3,9 @@ use crate::error::{Error, unreachable};
 use crate::guard::{Guard, Held};
 use crate::lock::{Lock, run_under, unless_busy};
 use crate::run::RunError;
-use crate::settings::setters;
+use crate::settings::{Callbacks, setters};
 use fencelock_core::engine::{AfterTry, ClaimFailure, LAST_ANSWER, SlotOrder, WaitLimit};
-use fencelock_core::{HolderId, Invalid, Key, Moment};
+use fencelock_core::{HolderId, Invalid, Key, Moment, lock};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::convert::Infallible;
 use std::future::Future;
@@ -51,14 +51,10 @@ const LATER_INSPECTION_INTERVAL: Duration = Duration::from_secs(10);
 pub struct Slots {
     /// Its key is that of the set, and the others are those of the lock of each slot. The wait is for any of them.
     pub(crate) lock: Lock,
-    slots: u32,
+    pub(crate) slots: u32,
 }
 
 impl Slots {
-    pub(crate) const fn new(lock: Lock, slots: u32) -> Self {
-        Self { lock, slots }
-    }
-
     setters!(Slots in lock.settings);
 
     /// Checks the key, the number and the settings without a request.
@@ -167,7 +163,7 @@ impl Slots {
         let mut lock = self.lock_of(slot);
         lock.settings.wait = wait;
         if !reports {
-            (lock.settings.on_wait, lock.settings.on_trouble) = (None, None);
+            lock.settings.callbacks = Callbacks::default();
         }
         lock
     }
@@ -285,9 +281,9 @@ impl Attempt<'_> {
 
     /// A claim has failed. Returns what that means, and whether the wait is over.
     fn failed(&self, error: Error) -> (ClaimFailure, bool) {
-        let failure = error.of_claim(self.slots.lock.settings.ttl);
+        let failure = error.of_claim(self.slots.lock.settings.ttl());
         let is_over = self.wait.is_over(self.now());
-        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failed = lock(&self.failed);
         failed.claims += 1;
         if failed.last.is_none() || failure.replaces_earlier(is_over) {
             failed.last = Some(error);

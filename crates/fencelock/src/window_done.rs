@@ -12,10 +12,6 @@ pub struct WindowDone {
 }
 
 impl WindowDone {
-    pub(crate) const fn new(key: Key, done: CountedSuccess, now_micros: u64) -> Self {
-        Self { key, done, now_micros }
-    }
-
     /// The key.
     pub const fn key(&self) -> &Key {
         &self.key

@@ -5,8 +5,7 @@
 use fencelock::{
     Backend, Builder, Client, Election, Error, Eviction, Finding, Guard, Guards, Held, HeldAll, HolderId, Holding, Key,
     Leader, Leadership, Lock, LockAll, Loss, LossReason, Observation, Observer, Once, OnceError, OncePerWindow,
-    OnceRun, OnceStart, Released, ReleasedAll, RunError, Semaphore, UnfinishedRun, Unknown, Waiting, WindowDone,
-    blocking,
+    OnceRun, OnceStart, Released, RunError, Semaphore, UnfinishedRun, Unknown, Waiting, WindowDone, blocking,
 };
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -24,7 +23,7 @@ const _: () = {
     sends::<LockAll>();
     sends::<Guards>();
     sends::<HeldAll>();
-    sends::<(Loss, ReleasedAll)>();
+    sends::<Loss>();
     sends::<(Election, Leadership, Leader, Observer, Observation)>();
     sends::<(blocking::Election, blocking::Leadership, blocking::Observer)>();
     sends::<(OncePerWindow, OnceStart, OnceRun, UnfinishedRun, Once<u32>, WindowDone)>();
@@ -50,6 +49,30 @@ const _: () = {
     is_error::<OnceError<u32, std::io::Error>>();
 };
 
+/// What a `main` prints that returns it. What contains a body prints the `Debug` of its error.
+fn is_printed(error: &(impl std::fmt::Debug + std::fmt::Display)) {
+    assert_eq!(format!("{error:?}"), format!("{error:#}"));
+}
+
+#[test]
+fn a_main_that_returns_an_error_prints_its_text_and_its_cause() {
+    let cause = Unknown::new("redis://cache", fencelock::Fault::Timeout, "no answer");
+    let (key, invalid) = (Key::new("k").unwrap(), Key::new("").unwrap_err());
+    let mut gate = fencelock::FenceGate::default();
+    let token = |number| fencelock::FencingToken::new(number).unwrap();
+    gate.admit_write(token(2)).unwrap();
+    is_printed(&gate.admit_write(token(1)).unwrap_err());
+    is_printed(&fencelock::backends::ConnectError::from(cause.clone()));
+    let error = Error::unreachable(cause.clone());
+    assert!(format!("{error:?}").ends_with(&cause.to_string()));
+    is_printed(&cause);
+    is_printed(&RunError::<(), Error>::Lock(error.clone()));
+    is_printed(&OnceError::<_, Error>::NotCounted { value: (), error: error.clone() });
+    is_printed(&RunError::<_, Error>::LostAfter { value: (), key, reason: LossReason::Expired });
+    is_printed(&error);
+    is_printed(&Error::from(invalid));
+}
+
 /// A task can await it on any thread.
 fn is_task<T: Future + Send>(task: T) -> T {
     task
@@ -70,7 +93,7 @@ async fn every_future_can_be_spawned() {
     drop(is_task(client.evict(&seen)));
     drop(is_task(client.diagnose()));
     let _ = is_task(client.lock("k").resume(guard.holder())).await;
-    assert_eq!(is_task(guard.release()).await.unwrap(), Released::Released);
+    is_task(guard.release()).await.unwrap();
     let ran = is_task(client.lock("k").run(|_| async { Ok::<_, std::io::Error>(7) })).await;
     assert_eq!(ran.unwrap(), 7);
     let election = client.election("e");
@@ -78,7 +101,7 @@ async fn every_future_can_be_spawned() {
     assert!(is_task(election.leader()).await.unwrap().is_some());
     assert!(is_task(election.observe().unwrap().next()).await.is_some());
     drop(is_task(leadership.lost()));
-    assert_eq!(is_task(leadership.resign()).await.unwrap(), Released::Released);
+    is_task(leadership.resign()).await.unwrap();
     let ran = is_task(election.run_while_leader(|_| async { Ok::<_, std::io::Error>(7) })).await;
     assert_eq!(ran.unwrap(), 7);
     let reader = is_task(is_task(client.lock("r").into_future()).await.unwrap().downgrade()).await.unwrap();
@@ -94,7 +117,7 @@ async fn every_future_can_be_spawned() {
     assert!(is_task(client.lock_all(guards.keys()).try_acquire()).await.unwrap().is_none());
     drop(is_task(guards.lost()));
     drop(is_task(guards.held().lost()));
-    assert_eq!(is_task(guards.release()).await.unwrap(), ReleasedAll::Released);
+    is_task(guards.release()).await.unwrap();
     let ran = is_task(client.lock_all(["a", "b"]).run(|_| async { Ok::<_, std::io::Error>(7) })).await;
     assert_eq!(ran.unwrap(), 7);
     let once = client.once("o", span);
@@ -109,7 +132,7 @@ async fn every_future_can_be_spawned() {
     let slot = is_task(client.slots("s", 2).acquire()).await.unwrap();
     assert!(is_task(client.slots("s", 2).try_acquire()).await.unwrap().is_some());
     drop(is_task(slot.lost()));
-    assert_eq!(is_task(slot.release()).await.unwrap(), Released::Released);
+    is_task(slot.release()).await.unwrap();
     let ran = is_task(client.slots("s", 2).run(|slot, _| async move { Ok::<_, std::io::Error>(slot) })).await;
     assert!(ran.unwrap() < 2);
     is_task(client.close(span)).await.unwrap();
@@ -171,8 +194,8 @@ const FILES: [(&[&str], &str); 9] = [
     (&["slots.rs"], "blocking/slots.rs"),
 ];
 /// A thread cannot be ended from outside, so its work cannot be dropped. `next` is that of an iterator. `rng` is for schedules of tasks,
-/// and `descriptors` for programs that supervise others.
-const ASYNC_ONLY: [&str; 4] = ["run_while_leader", "next", "rng", "descriptors"];
+/// `wake_at_end` for one that watches many locks, and `descriptors` and `new` for programs that supervise others.
+const ASYNC_ONLY: [&str; 6] = ["run_while_leader", "next", "rng", "wake_at_end", "descriptors", "new"];
 
 /// The builders in these files that have the setters of [`SETTINGS`].
 fn builders(files: &[&str]) -> BTreeSet<String> {

@@ -27,7 +27,7 @@ fn setnx_expire() -> LockScheme {
     LockScheme {
         exhibit: Some((Property::NoDeadLock, Some(Fault::Crash))),
         ..on_redis(
-            "s0-setnx-expire",
+            "setnx-expire",
             Text::new(
                 "SETNX, then EXPIRE; a waiter adds a missing EXPIRE; GET, compare, MULTI DEL EXEC",
                 "先 SETNX 再 EXPIRE；等待者补上缺失的过期时间；解锁时先 GET 比较，再 MULTI DEL EXEC",
@@ -54,7 +54,7 @@ fn set_nx_px() -> LockScheme {
     LockScheme {
         exhibit: Some((Property::Exclusion, Some(Fault::Overrun))),
         ..on_redis(
-            "s1-set-nx-px",
+            "set-nx-px",
             Text::new(
                 "SET NX PX with a request id, compare and delete in Lua; a waiter polls",
                 "SET NX PX 加请求 id，用 Lua 比较后删除；拿不到就轮询等待",

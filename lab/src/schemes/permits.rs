@@ -28,14 +28,14 @@ fn counter() -> LockScheme {
         faults: vec![Fault::Crash, Fault::LostRelease],
         exhibit: Some((Property::NoDeadLock, Some(Fault::Crash))),
         ..on_redis(
-            "s5-counter",
+            "permits-counter",
             Text::new(
                 "a semaphore as a counter: DECR while it is positive, INCR to return the permit (here one permit)",
                 "用计数器做信号量：大于零就 DECR，归还时 INCR（这里只有一个许可）",
             ),
             Text::new(
-                "A counter does not know its holders, so the permit of a client that crashes is lost forever. Lease each permit: s5-leased.",
-                "计数器不知道许可在谁手里，客户端一死，许可就再也回不来。每个许可都要有租约：见 s5-leased。",
+                "A counter does not know its holders, so the permit of a client that crashes is lost forever. Lease each permit: permits-leased.",
+                "计数器不知道许可在谁手里，客户端一死，许可就再也回不来。每个许可都要有租约：见 permits-leased。",
             ),
             around(Op::TakeCount, Op::GiveCount),
         )
@@ -48,14 +48,14 @@ fn client_clock() -> LockScheme {
         faults: vec![Fault::Crash, Fault::LostRelease, Fault::Clocks],
         exhibit: Some((Property::Exclusion, Some(Fault::Clocks))),
         ..on_redis(
-            "s5-client-clock",
+            "permits-client-clock",
             Text::new(
                 "two permits in a sorted set by deadline; each client removes what has ended by its own clock",
                 "两个许可，按到期时间放进有序集合；每个客户端按自己的时钟清除到期的许可",
             ),
             Text::new(
-                "A client whose clock is ahead removes permits that are in use. Only the clock of the server may end a lease: s5-leased.",
-                "时钟快的客户端会把别人还在用的许可清掉。只能由服务器的时钟来判断到期：见 s5-leased。",
+                "A client whose clock is ahead removes permits that are in use. Only the clock of the server may end a lease: permits-leased.",
+                "时钟快的客户端会把别人还在用的许可清掉。只能由服务器的时钟来判断到期：见 permits-leased。",
             ),
             around(Op::TakeByClock, Op::GivePermit),
         )
@@ -67,7 +67,7 @@ fn leased() -> LockScheme {
         permits: 2,
         faults: vec![Fault::Crash, Fault::LostRelease, Fault::Clocks],
         ..on_redis(
-            "s5-leased",
+            "permits-leased",
             Text::new(
                 "two permits in a sorted set by deadline, by the clock of the server",
                 "两个许可，按到期时间放进有序集合，只用服务器的时钟",
@@ -90,14 +90,14 @@ fn node_counters() -> LockScheme {
         faults: vec![],
         exhibit: Some((Property::Exclusion, None)),
         ..on_redis(
-            "s5-node-counters",
+            "permits-node-counters",
             Text::new(
                 "two permits, counted by each of three servers; a majority counts",
                 "两个许可，三个节点各自计数，过半即成功",
             ),
             Text::new(
-                "Each of three servers has two permits, so three majorities fit. Require more servers for each permit (s5-all-nodes), or number the permits and lock each like a key: the slots of fencelock.",
-                "三个节点各有两个许可，合起来够三个多数派。要么要求更多的节点（见 s5-all-nodes），要么给每个许可编号，像 key 一样各自加锁：即 fencelock 的 slots。",
+                "Each of three servers has two permits, so three majorities fit. Require more servers for each permit (permits-all-nodes), or number the permits and lock each like a key: the slots of fencelock.",
+                "三个节点各有两个许可，合起来够三个多数派。要么要求更多的节点（见 permits-all-nodes），要么给每个许可编号，像 key 一样各自加锁：即 fencelock 的 slots。",
             ),
             vec![
                 line(Op::TakeCountAt(0), 1, 2),
@@ -134,7 +134,7 @@ fn all_nodes() -> LockScheme {
         permits: 2,
         faults: vec![],
         ..on_redis(
-            "s5-all-nodes",
+            "permits-all-nodes",
             Text::new(
                 "two permits, counted by each of three servers; all three must agree",
                 "两个许可，三个节点各自计数，三个节点都要同意",

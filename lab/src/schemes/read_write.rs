@@ -38,14 +38,14 @@ fn one_ttl() -> LockScheme {
         faults: vec![Fault::Crash, Fault::LostRelease],
         exhibit: Some((Property::Exclusion, None)),
         ..on_redis(
-            "s6-read-write",
+            "read-write",
             Text::new(
                 "readers and a writer in one hash, as in Redisson's RReadWriteLock; the unlock of a nested write sets the TTL of the key to that of a writer",
                 "读写锁放在一个 hash 里，如 Redisson 的 RReadWriteLock；嵌套写锁解锁时，把 key 的过期时间设成写锁的",
             ),
             Text::new(
-                "The key contains all holds, so it must never expire before the longest of them (s6-read-write-longest). Redis ends the lock of a reader with the TTL of a writer.",
-                "一个 key 记着所有的持有者，它的过期时间不能早于其中最长的一个（见 s6-read-write-longest）。否则写锁的过期时间会把读锁提前结束。",
+                "The key contains all holds, so it must never expire before the longest of them (read-write-longest). Redis ends the lock of a reader with the TTL of a writer.",
+                "一个 key 记着所有的持有者，它的过期时间不能早于其中最长的一个（见 read-write-longest）。否则写锁的过期时间会把读锁提前结束。",
             ),
             lines(Op::EndWrite),
         )
@@ -58,7 +58,7 @@ fn longest() -> LockScheme {
         others_start: 10,
         faults: vec![Fault::Crash, Fault::LostRelease],
         ..on_redis(
-            "s6-read-write-longest",
+            "read-write-longest",
             Text::new("the same, and no step shortens the TTL of the key", "同上，但任何一步都不缩短 key 的过期时间"),
             Text::new(
                 "Holds as long as the work ends before the lease. fencelock stores the end of each hold separately, and the key outlasts the longest.",

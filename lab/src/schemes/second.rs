@@ -14,9 +14,9 @@ pub(super) fn schemes() -> Vec<LockScheme> {
         getset(),
         set_nx_ex(),
         token_lua(),
-        system("s2-thread", Text::new("a lock between threads: here memory:", "线程锁：本项目的 memory:")),
+        system("thread", Text::new("a lock between threads: here memory:", "线程锁：本项目的 memory:")),
         system(
-            "s2-process",
+            "process",
             Text::new("a lock between processes of one machine: here file:", "同一操作系统内的进程锁：本项目的 file:"),
         ),
     ]
@@ -28,7 +28,7 @@ fn setnx() -> LockScheme {
         faults: vec![Fault::Crash, Fault::LostRelease],
         exhibit: Some((Property::NoDeadLock, Some(Fault::LostRelease))),
         ..on_redis(
-            "s2-1-setnx",
+            "setnx",
             Text::new("SETNX, work, DEL", "SETNX 加锁，执行业务，DEL 释放"),
             Text::new(
                 "Give the key an expiry, in the same command that creates it: SET NX EX.",
@@ -45,7 +45,7 @@ fn expire_on_failure() -> LockScheme {
         faults: vec![Fault::Crash, Fault::LostRelease],
         exhibit: Some((Property::NoDeadLock, Some(Fault::LostRelease))),
         ..on_redis(
-            "s2-2-expire-on-failure",
+            "expire-on-failure",
             Text::new("SETNX, work, DEL; if DEL fails, EXPIRE 0", "SETNX 加锁，DEL 释放；DEL 失败时再 EXPIRE 0"),
             Text::new(
                 "If DEL does not arrive, EXPIRE does not arrive either. The expiry must be set from the start: SET NX EX.",
@@ -69,7 +69,7 @@ fn deadline_value() -> LockScheme {
         faults: vec![Fault::Crash, Fault::LostRelease, Fault::Clocks, Fault::Overrun],
         exhibit: Some((Property::Exclusion, None)),
         ..on_redis(
-            "s2-3-deadline-value",
+            "deadline-value",
             Text::new(
                 "value = deadline; once it has passed: DEL, then SETNX",
                 "值为超时时间；发现已超时就先 DEL 再 SETNX",
@@ -99,7 +99,7 @@ fn getset() -> LockScheme {
         faults: vec![Fault::Crash, Fault::LostRelease, Fault::Clocks, Fault::Overrun],
         exhibit: Some((Property::OwnLockOnly, None)),
         ..on_redis(
-            "s2-4-getset",
+            "getset",
             Text::new(
                 "value = deadline; once it has passed: GETSET, and compare with what was seen",
                 "值为超时时间；发现已超时就 GETSET，再和先前看到的值比较",
@@ -127,7 +127,7 @@ fn set_nx_ex() -> LockScheme {
     LockScheme {
         exhibit: Some((Property::OwnLockOnly, Some(Fault::Overrun))),
         ..on_redis(
-            "s2-5-set-nx-ex",
+            "set-nx-ex",
             Text::new("SET NX EX, plain DEL", "SET NX EX 加锁，直接 DEL 释放"),
             Text::new(
                 "Store a unique value, and delete the key only if the value is unchanged, in one Lua script.",
@@ -142,7 +142,7 @@ fn token_lua() -> LockScheme {
     LockScheme {
         exhibit: Some((Property::Exclusion, Some(Fault::Overrun))),
         ..on_redis(
-            "s2-6-token-lua",
+            "token-lua",
             Text::new(
                 "SET NX EX with a password, compare and delete in Lua (recommended there)",
                 "SET NX EX 加密码，用 Lua 比较后删除（原文推荐）",

@@ -16,7 +16,7 @@ fn setnx() -> LockScheme {
         faults: vec![Fault::Crash, Fault::LostRelease],
         exhibit: Some((Property::NoDeadLock, Some(Fault::Crash))),
         ..on_redis(
-            "s3-1-setnx",
+            "sale-setnx",
             Text::new("SETNX around the sale, then DEL", "SETNX 包住扣库存，再 DEL"),
             Text::new(
                 "Give the key an expiry, in the same command that creates it: SET NX EX.",
@@ -32,7 +32,7 @@ fn try_finally() -> LockScheme {
     LockScheme {
         exhibit: Some((Property::OwnLockOnly, None)),
         ..on_redis(
-            "s3-2-try-finally",
+            "try-finally",
             Text::new(
                 "SET NX EX, DEL in finally, which also runs for clients that failed to acquire",
                 "SET NX EX，在 finally 里 DEL；没抢到锁的请求也会执行 finally",
@@ -58,7 +58,7 @@ fn client_id() -> LockScheme {
     LockScheme {
         exhibit: Some((Property::OwnLockOnly, Some(Fault::Overrun))),
         ..on_redis(
-            "s3-3-client-id",
+            "client-id",
             Text::new("SET NX EX with a client id; GET, compare, then DEL", "SET NX EX 加客户端 id；先 GET 比较再 DEL"),
             Text::new(
                 "The lock may expire between GET and DEL. Compare and delete in one Lua script.",
@@ -96,7 +96,7 @@ fn lua() -> LockScheme {
     LockScheme {
         exhibit: Some((Property::Exclusion, Some(Fault::Overrun))),
         ..on_redis(
-            "s3-4-lua",
+            "sale-lua",
             Text::new(
                 "SET NX EX with a client id, compare and delete in Lua",
                 "SET NX EX 加客户端 id，用 Lua 比较后删除",
@@ -114,7 +114,7 @@ fn retry() -> LockScheme {
     LockScheme {
         exhibit: Some((Property::Exclusion, Some(Fault::Overrun))),
         ..on_redis(
-            "s3-5-retry",
+            "retry",
             Text::new(
                 "SET NX EX with a client id, Lua release; tries several times",
                 "SET NX EX 加客户端 id，Lua 释放；没抢到就重试几次",
@@ -134,7 +134,7 @@ fn renewal() -> LockScheme {
         faults: vec![Fault::Crash, Fault::LostRelease, Fault::Overrun, Fault::Pause],
         exhibit: Some((Property::NoLateWrite, Some(Fault::Pause))),
         ..on_redis(
-            "s3-renewal",
+            "renewal",
             Text::new(
                 "SET NX EX with a client id, Lua release, a watchdog that renews",
                 "SET NX EX 加客户端 id，Lua 释放，看门狗自动续期",
@@ -155,7 +155,7 @@ fn replica_lag() -> LockScheme {
         clients: 2,
         exhibit: Some((Property::Exclusion, Some(Fault::Failover))),
         ..on_redis(
-            "s3-replica-lag",
+            "replica-lag",
             Text::new(
                 "SET NX EX with a client id, Lua release, on a master with a replica",
                 "SET NX EX 加客户端 id，Lua 释放，Redis 为一主一从",
@@ -192,7 +192,7 @@ fn redlock() -> LockScheme {
         faults: vec![Fault::Crash, Fault::LostRelease, Fault::Overrun, Fault::Restart],
         exhibit: Some((Property::Exclusion, Some(Fault::Overrun))),
         ..on_redis(
-            "s4-redlock",
+            "redlock",
             Text::new(
                 "SET NX PX on three masters one after the other, a majority counts",
                 "依次在三个独立主节点上 SET NX PX，过半即成功",

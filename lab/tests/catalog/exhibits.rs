@@ -75,7 +75,7 @@ fn the_generated_page_is_up_to_date() {
 #[test]
 fn the_table_of_all_schemes_is_written_in_chinese() {
     let chinese = table(all(), Lang::Zh, false);
-    assert!(chinese.starts_with("方案                    互斥") && chinese.contains("执行超时 6"), "{chinese}");
+    assert!(chinese.starts_with("方案                   互斥") && chinese.contains("执行超时 6"), "{chinese}");
 }
 
 fn mutant(id: &str, change: impl FnOnce(&mut LockScheme)) -> SchemeResults {
@@ -95,14 +95,14 @@ fn swap(lines: &mut [Line], from: Op, to: Op) {
 
 #[test]
 fn a_release_without_owner_check_deletes_the_lock_of_another_client() {
-    let results = mutant("s2-6-token-lua", |scheme| swap(&mut scheme.lines, Op::CompareDel, Op::Del));
+    let results = mutant("token-lua", |scheme| swap(&mut scheme.lines, Op::CompareDel, Op::Del));
     assert_eq!(results.steps(Property::OwnLockOnly, Some(Fault::Overrun)), Some(7));
 }
 
 #[test]
 fn a_lock_without_expiry_stays_after_a_crash() {
     let without = |scheme: &mut LockScheme| swap(&mut scheme.lines, Op::SetNxEx(Content::Id), Op::SetNx(Content::Id));
-    let results = mutant("s2-6-token-lua", without);
+    let results = mutant("token-lua", without);
     assert_eq!(results.steps(Property::NoDeadLock, Some(Fault::Crash)), Some(5));
 }
 
@@ -121,16 +121,16 @@ fn a_lock_without_renewal_is_lost_in_an_overrun() {
 
 #[test]
 fn a_lock_without_death_detection_stays_after_a_crash() {
-    let results = mutant("s2-process", |scheme| scheme.home = Home::Redis);
+    let results = mutant("process", |scheme| scheme.home = Home::Redis);
     assert!(results.steps(Property::NoDeadLock, Some(Fault::Crash)).is_some());
 }
 
 #[test]
 fn a_client_that_ignores_its_votes_overlaps_with_another() {
-    let results = mutant("s4-redlock", |scheme| {
+    let results = mutant("redlock", |scheme| {
         let count = scheme.lines.iter_mut().find(|line| line.op == Op::HasMajority).expect("a count");
         count.no = count.yes;
     });
     assert!(results.steps(Property::Exclusion, Faults::NONE).is_some());
-    assert_eq!(results_of("s4-redlock").steps(Property::Exclusion, Faults::NONE), None);
+    assert_eq!(results_of("redlock").steps(Property::Exclusion, Faults::NONE), None);
 }

@@ -43,7 +43,7 @@ fn every_failover_happens_on_a_master_and_its_replica() {
     let master = RedisServer::options().args(quick).start().expect("a server");
     let replica = replica_of(&master);
     let site = ReplayTarget { replica: Some(replica.url()), ..ReplayTarget::new(&master.url()) };
-    for id in ["s3-replica-lag", "fencelock", "fencelock-unfenced"] {
+    for id in ["replica-lag", "fencelock", "fencelock-unfenced"] {
         let results = results_of(id);
         let of_failover = results.exhibits().into_iter().filter(|(_, faults, _)| faults.has(Fault::Failover));
         for (property, fault, _) in of_failover {
@@ -59,7 +59,7 @@ fn every_failover_happens_on_a_master_and_its_replica() {
 #[test]
 fn a_failover_without_a_replica_is_rejected() {
     let Some(server) = redis_or_skip() else { return };
-    let results = results_of("s3-replica-lag");
+    let results = results_of("replica-lag");
     let rejected =
         replay(results, Property::Exclusion, Some(Fault::Failover), &ReplayTarget::new(&server.url()), &GO_ON);
     assert!(matches!(rejected, Err(NotReplayed::NeedsReplica)), "{rejected:?}");
@@ -69,7 +69,7 @@ fn a_failover_without_a_replica_is_rejected() {
 fn a_server_that_differs_from_the_model_is_detected() {
     let Some(server) = redis_or_skip() else { return };
     // A user without permission for DEL gets another reply than in the model.
-    let results = results_of("s2-5-set-nx-ex");
+    let results = results_of("set-nx-ex");
     server.command(&["ACL", "SETUSER", "default", "-del"]);
     let rejected =
         replay(results, Property::OwnLockOnly, Some(Fault::Overrun), &ReplayTarget::new(&server.url()), &GO_ON);
@@ -79,7 +79,7 @@ fn a_server_that_differs_from_the_model_is_detected() {
 #[test]
 fn a_stopped_replay_leaves_no_key() {
     let Some(server) = redis_or_skip() else { return };
-    let results = results_of("s2-5-set-nx-ex");
+    let results = results_of("set-nx-ex");
     let stop = AtomicBool::new(true);
     let stopped =
         replay(results, Property::OwnLockOnly, Some(Fault::Overrun), &ReplayTarget::new(&server.url()), &stop);

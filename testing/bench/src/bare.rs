@@ -68,8 +68,8 @@ impl BareLock {
 
     /// All scripts, to load them into the server.
     pub(crate) fn scripts() -> [Script; 3] {
-        let scripts = lock_scripts();
-        [scripts.release, scripts.acquire, scripts.renew].map(Script::new)
+        let [acquire, renew, release, _] = lock_scripts();
+        [release, acquire, renew].map(Script::new)
     }
 
     pub(crate) fn key(&self) -> &str {

@@ -1,5 +1,5 @@
 //! Measures fencelock on one Redis server, in [`quorum`] on several, in [`leases`] the cost of many leases, in
-//! [`server_cpu`] what a cycle costs the server, in [`postgres`] on a database, in [`objects`] on a store of objects, in
+//! [`server_cpu`] what a cycle costs the server, in [`objects`] on a store of objects, in
 //! [`peers`] compared with other libraries, and in [`load`] a backend of yours under load. Each figure is a ratio of two values that were measured alternately, in one run,
 //! on one machine.
 //!
@@ -23,12 +23,11 @@ mod info;
 mod job;
 pub mod leases;
 pub mod load;
-mod local;
+pub mod local;
 pub mod objects;
 pub mod peers;
-pub mod postgres;
 pub mod quorum;
-mod report;
+pub mod report;
 pub mod server_cpu;
 mod server_time;
 mod uncontended;
@@ -45,18 +44,19 @@ use wait_strategy::WaitStrategy;
 
 /// The effort of a measurement.
 #[derive(Debug, Clone, Copy)]
-struct Effort {
+pub struct Effort {
     /// The duration of one measurement.
-    span: Duration,
+    pub span: Duration,
     /// The number of pairs of measurements; the median counts.
-    pairs: usize,
+    pub pairs: usize,
 }
 
 impl Effort {
     const FULL: Self = Self { span: Duration::from_secs(3), pairs: 5 };
     const QUICK: Self = Self { span: Duration::from_millis(500), pairs: 3 };
 
-    fn is_quick(self) -> bool {
+    /// Whether the run is a short one.
+    pub fn is_quick(self) -> bool {
         self.pairs == Self::QUICK.pairs
     }
 }
@@ -70,7 +70,7 @@ pub fn main() -> ExitCode {
 }
 
 /// Measures with the settings in the arguments, and prints the result.
-fn with_arguments<R: Display>(measure: impl Fn(Effort) -> Result<R, Failure>) -> ExitCode {
+pub fn with_arguments<R: Display>(measure: impl Fn(Effort) -> Result<R, Failure>) -> ExitCode {
     let mut effort = Effort::FULL;
     for argument in std::env::args().skip(1) {
         match argument.as_str() {
@@ -94,7 +94,8 @@ fn with_arguments<R: Display>(measure: impl Fn(Effort) -> Result<R, Failure>) ->
     }
 }
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+/// Why a measurement failed.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn measure(effort: Effort) -> Result<BenchReport, Failure> {
     let server = RedisServer::start()?;

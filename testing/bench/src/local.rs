@@ -37,7 +37,11 @@ pub(crate) async fn shared_locks(url: &str, span: Duration) -> Result<f64, Failu
     rate.await
 }
 
-pub(crate) async fn compare(backend: &'static str, url: &str, effort: Effort) -> Result<Local, Failure> {
+/// Grants on a key of this backend, with leases that tasks share and without.
+///
+/// # Errors
+/// A failure of the backend.
+pub async fn compare(backend: &'static str, url: &str, effort: Effort) -> Result<Local, Failure> {
     let shared = Client::connect(url).await?;
     let alone = Client::builder().sharing(false).connect(url).await?;
     let (mut with, mut without) = (Vec::new(), Vec::new());

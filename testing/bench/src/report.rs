@@ -1,3 +1,5 @@
+//! Figures, and how they are printed.
+
 use crate::info;
 use crate::server_time::ServerTime;
 use fencelock_testkit::RedisServer;
@@ -41,12 +43,16 @@ pub(crate) struct IdleLease {
     pub(crate) wait_p99_us: f64,
 }
 
+/// Grants of tasks of one process on one key.
 #[derive(Debug)]
-pub(crate) struct Local {
+pub struct Local {
     pub(crate) backend: &'static str,
-    pub(crate) tasks: usize,
-    pub(crate) shared_per_s: f64,
-    pub(crate) alone_per_s: f64,
+    /// Their number.
+    pub tasks: usize,
+    /// In a second, if they share leases.
+    pub shared_per_s: f64,
+    /// If each claims.
+    pub alone_per_s: f64,
 }
 
 #[derive(Debug)]
@@ -125,7 +131,8 @@ impl fmt::Display for BenchReport {
     }
 }
 
-pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+/// The value in the middle.
+pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
@@ -137,7 +144,7 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     clippy::cast_sign_loss,
     reason = "microseconds and counts, far below 2^53"
 )]
-pub(crate) fn percentile(values: &mut [u64], percent: f64) -> f64 {
+pub fn percentile(values: &mut [u64], percent: f64) -> f64 {
     values.sort_unstable();
     let rank = ((values.len() as f64) * percent / 100.0).ceil() as usize;
     values.get(rank.clamp(1, values.len().max(1)) - 1).map_or(f64::NAN, |value| *value as f64)

@@ -133,9 +133,9 @@ pub fn main() -> ExitCode {
 fn measure(effort: Effort) -> Result<ServerCpu, Failure> {
     let server = RedisServer::start()?;
     let mut client = server.connect()?;
-    let scripts = lock_scripts();
+    let [acquire, _, release, combined] = lock_scripts();
     let mut load = |script: &str| client.command(&["SCRIPT", "LOAD", script]).text().map(str::to_owned);
-    let loaded = [scripts.acquire, scripts.release, DELETE, scripts.combined].map(&mut load);
+    let loaded = [acquire, release, DELETE, combined].map(&mut load);
     let [Some(_), Some(_), Some(delete), Some(combined)] = loaded else {
         return Err("the server takes no scripts".into());
     };

@@ -4,7 +4,6 @@ use crate::Failure;
 use crate::history::{HistoryLine, Op, Outcome};
 use crate::recorder::{self, Recorder, micros, now};
 use crate::workload::ELECTION;
-use fencelock::Released;
 use fencelock::blocking::{Client, Leadership};
 use std::collections::HashSet;
 use std::path::Path;
@@ -79,7 +78,7 @@ impl LastLeader<'_> {
         let line = held(line, &leadership, value).result(if lasted { Outcome::Ok } else { Outcome::Info });
         self.recorder.note(&line);
         let mut line = held(HistoryLine::new("run", ELECTION, Op::Release, now(), now()), &leadership, value);
-        let is_released = matches!(leadership.resign(), Ok(Released::Released));
+        let is_released = leadership.resign().is_ok();
         line.return_us = now();
         self.recorder.note(&line.result(if is_released { Outcome::Ok } else { Outcome::Info }));
         Ok(lasted)

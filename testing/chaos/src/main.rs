@@ -2,9 +2,7 @@
 #![forbid(unsafe_code)]
 
 use clap::{Parser, Subcommand};
-use fencelock_chaos::{
-    Failure, ServerArguments, Settings, outages, partition_summary, report, resumption_summary, run, run_if_asked, sim,
-};
+use fencelock_chaos::{Failure, ServerArguments, Settings, outages, run, run_if_asked, sim};
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::PathBuf;
@@ -28,7 +26,7 @@ struct Arguments {
     /// The number of worker processes
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=64))]
     workers: u8,
-    /// The directory of the history and the report
+    /// The directory of the history
     #[arg(long, default_value = "target/chaos")]
     out: PathBuf,
 }
@@ -71,14 +69,9 @@ fn perform(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let history = arguments.out.join("history.jsonl");
     run.history.write(BufWriter::new(File::create(&history)?))?;
     print!("{}", run.results);
-    for summary in [resumption_summary(&run.history), partition_summary(&run.history)].into_iter().flatten() {
-        println!("{summary}");
-    }
     for outages in outages(&run.history) {
         println!("{outages}");
     }
-    let page = arguments.out.join("report.html");
-    fs::write(&page, report::html(&settings, &run))?;
-    println!("history: {}\nreport: {}", history.display(), page.display());
+    println!("history: {}", history.display());
     Ok(if run.results.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -2,7 +2,7 @@
 //! this.
 
 use crate::Failure;
-use crate::history::{History, HistoryLine, Op};
+use crate::history::{HistoryLine, Op};
 use crate::recorder::{Recorder, micros, now};
 use fencelock_testkit::{RedisServer, Reply, RespClient};
 use std::thread::sleep;
@@ -58,34 +58,5 @@ impl CutOff {
             Reply::Error(why) if why.starts_with("CLUSTERDOWN") => Ok(true),
             other => Err(format!("a master that is cut off answers {other:?}").into()),
         }
-    }
-}
-
-/// How long disconnected masters continued; `None` without any.
-pub fn partition_summary(history: &History) -> Option<String> {
-    let is_stop = |line: &&HistoryLine| line.op == Op::Seen && line.what.as_deref() == Some(STOPPED);
-    let spans = history.lines.iter().filter(is_stop).map(|line| line.return_us - line.invoke_us);
-    let mut spans: Vec<_> = spans.map(Duration::from_micros).collect();
-    spans.sort_unstable();
-    let (median, longest) = (spans.get(spans.len() / 2)?, spans.last()?);
-    Some(format!(
-        "{} masters that were cut off went on: median {} ms, at most {} ms",
-        spans.len(),
-        median.as_millis(),
-        longest.as_millis()
-    ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_longest_time_of_a_master_alone_is_reported() {
-        let stop = |from, until| HistoryLine::new("node 1", "", Op::Seen, from, until).what(STOPPED);
-        let lines = vec![stop(1000, 2_501_000), stop(5_000_000, 7_000_000), stop(0, 3_000_000)];
-        let summary = partition_summary(&History { lines }).unwrap();
-        assert_eq!(summary, "3 masters that were cut off went on: median 2500 ms, at most 3000 ms");
-        assert_eq!(partition_summary(&History { lines: Vec::new() }), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::connect::{connect, once_answered};
-use crate::control;
+use crate::control::{self, ControlHolds};
 use crate::fault::Fault;
 use crate::history::{HistoryLine, Op};
 use crate::last_leader::LastLeader;
@@ -71,6 +71,23 @@ impl Settings {
     }
 }
 
+/// What a run of any topology has.
+#[derive(Debug)]
+pub(crate) struct Frame<'a> {
+    pub(crate) settings: &'a Settings,
+    pub(crate) dir: &'a Path,
+    /// The port of the resource.
+    pub(crate) resource: u16,
+    pub(crate) histories: &'a Path,
+    pub(crate) recorder: Arc<Recorder>,
+}
+
+impl Frame<'_> {
+    pub(crate) fn holds<'a>(&'a self, url: &'a str) -> ControlHolds<'a> {
+        ControlHolds { url, recorder: &self.recorder, resource: self.resource }
+    }
+}
+
 /// The clients of a run: the workers, and one of this process, which waits in the queue of every key.
 #[derive(Debug)]
 pub(crate) struct Clients {
@@ -84,13 +101,9 @@ pub(crate) struct Clients {
 
 impl Clients {
     /// Starts them, and declares once that the servers have lost no data.
-    pub(crate) fn start(
-        settings: &Settings,
-        url: &str,
-        resource: u16,
-        histories: &Path,
-        recorder: Arc<Recorder>,
-    ) -> Result<Self, Failure> {
+    pub(crate) fn start(run: &Frame<'_>, url: &str) -> Result<Self, Failure> {
+        let Frame { settings, resource, histories, .. } = *run;
+        let recorder = Arc::clone(&run.recorder);
         let Settings { topology, ttl, .. } = *settings;
         if topology.has_quarantine() {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -152,7 +165,8 @@ impl Clients {
     }
 
     /// Lets all observers notice a leader that stays, stops all clients, and records what is left.
-    pub(crate) fn finish(self, settings: &Settings, histories: &Path, inspect: &Inspect<'_>) -> Result<(), Failure> {
+    pub(crate) fn finish(self, run: &Frame<'_>, inspect: &Inspect<'_>) -> Result<(), Failure> {
+        let Frame { settings, histories, .. } = *run;
         let Self { ttl, workers, keys, client, recorder, .. } = self;
         LastLeader { client: &client, recorder: &recorder, histories, observers: settings.workers, ttl }.lead()?;
         workers.finish(DISMISSAL)?;

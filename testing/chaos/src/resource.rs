@@ -132,35 +132,3 @@ impl Writer {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn token(number: u64) -> FencingToken {
-        FencingToken::new(number).unwrap()
-    }
-
-    async fn write_twice(key: &str) -> [Written; 2] {
-        let mut writer = Writer::connect(serve().unwrap()).await.unwrap();
-        [writer.write(key, token(9)).await.unwrap(), writer.write(key, token(7)).await.unwrap()]
-    }
-
-    #[tokio::test]
-    async fn a_smaller_token_is_rejected_over_the_network() {
-        assert_eq!(write_twice("k").await, [Written::Taken(1), Written::Refused(9)]);
-    }
-
-    #[tokio::test]
-    async fn readers_are_checked_against_writers_only() {
-        let mut writer = Writer::connect(serve().unwrap()).await.unwrap();
-        assert_eq!(writer.access("k", AccessKind::Read, token(9)).await.unwrap(), Written::Taken(1));
-        assert_eq!(writer.access("k", AccessKind::Read, token(7)).await.unwrap(), Written::Taken(2));
-        assert_eq!(writer.write("k", token(8)).await.unwrap(), Written::Refused(9));
-    }
-
-    #[tokio::test]
-    async fn without_a_gate_every_write_is_accepted() {
-        assert_eq!(write_twice(UNGUARDED).await, [Written::Taken(1), Written::Taken(2)]);
-    }
-}

@@ -83,15 +83,3 @@ pub fn resumptions(history: &History) -> Vec<Duration> {
     times.sort_unstable();
     times
 }
-
-/// The same as text; `None` without failovers.
-pub fn resumption_summary(history: &History) -> Option<String> {
-    let times = resumptions(history);
-    let (median, longest) = (times.get(times.len() / 2)?, times.last()?);
-    Some(format!(
-        "first grants of {} new masters after most sentinels named them: median {} ms, at most {} ms",
-        times.len(),
-        median.as_millis(),
-        longest.as_millis()
-    ))
-}

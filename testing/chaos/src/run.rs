@@ -3,7 +3,7 @@
 use crate::Failure;
 use crate::checker::{CheckResults, check};
 use crate::history::History;
-use crate::phases::Settings;
+use crate::phases::{Frame, Settings};
 use crate::recorder::{self, Recorder};
 use crate::{resource, topology};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub fn run(settings: &Settings) -> Result<Run, Failure> {
     std::fs::create_dir(&histories)?;
     let recorder = Arc::new(Recorder::new(&histories.join("run.jsonl"))?);
     let resource = resource::serve()?;
-    topology::perform(settings, dir.path(), resource, &histories, recorder)?;
+    topology::perform(&Frame { settings, dir: dir.path(), resource, histories: &histories, recorder })?;
     let history = recorder::collect(&histories)?;
     let results = check(&history);
     Ok(Run { history, results })

@@ -67,7 +67,7 @@ impl Polling {
             Some(hold) => Ok(Acquire::Busy(Occupied::new(hold.holders(), hold.expiry(now)))),
             None if claim.is_poll() => Ok(Acquire::Gone),
             None => {
-                let tokens = next_block(row.last_token, self.clock.wall_micros(), claim.queueing.block)
+                let tokens = next_block(row.last_token, self.clock.wall_micros(), claim.block)
                     .map_err(|full| Unknown::new(self.name(), Fault::Full, full.to_string()))?;
                 row.last_token = tokens.last().get();
                 let (holder, token) = (claim.holder.clone(), tokens.last());

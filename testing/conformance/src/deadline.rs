@@ -60,16 +60,6 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_in_time_fails_the_case() {
-        let played = Cell::new(0);
-        let failure = play(again_if_too_slow(async || {
-            played.set(played.get() + 1);
-            in_time(Duration::from_secs(60), async { panic!("wrong") }).await;
-        }));
-        assert_eq!((failure.as_deref(), played.get()), (Some("wrong"), 1));
-    }
-
-    #[test]
     fn a_late_failure_repeats_the_case_until_it_succeeds() {
         let played = Cell::new(0);
         let failure = play(again_if_too_slow(async || {
@@ -86,10 +76,5 @@ mod tests {
             again_if_too_slow(async || in_time(Duration::ZERO, async { panic!("wrong") }).await).await;
         };
         assert!(play(always_late).unwrap().contains("too slow"));
-    }
-
-    #[test]
-    fn a_late_success_is_a_success() {
-        assert_eq!(play(again_if_too_slow(async || in_time(Duration::ZERO, async {}).await)), None);
     }
 }

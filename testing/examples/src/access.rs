@@ -1,7 +1,7 @@
 //! The access to the protected data, with or without a lock.
 
 use crate::Failure;
-use fencelock::{Client, Guard, Released};
+use fencelock::{Client, Error, Guard};
 use std::path::Path;
 use std::time::Duration;
 
@@ -65,8 +65,8 @@ impl Access {
 /// Errors of [`Guard::release`].
 pub async fn leave(guard: Option<Guard>) -> Result<Option<String>, Failure> {
     let Some(guard) = guard else { return Ok(None) };
-    Ok(match guard.release().await? {
-        Released::Released => None,
-        Released::AlreadyLost { why } => Some(why.to_string()),
-    })
+    match guard.release().await {
+        Err(Error::Lost { reason, .. }) => Ok(Some(reason.to_string())),
+        released => Ok(released.map(|()| None)?),
+    }
 }

@@ -14,8 +14,6 @@
 //!
 //! Times are in milliseconds. A peer holds one lock at a time, and neither keys nor files contain spaces.
 //!
-//! The programs in `peers/transactions` are transactions of users on PostgreSQL, with requests of their own.
-//!
 //! [`KNOWN`] lists the peers. `scripts/test` installs those that need only Debian packages, `scripts/test-interop` all.
 #![forbid(unsafe_code)]
 

@@ -6,11 +6,12 @@
 //! | a quorum of servers | [`servers_or_skip`], [`redlock_url`] |
 //! | a master with sentinels | [`Sentinels`] |
 //! | a cluster, and slots that move | [`ClusterNodes`] |
-//! | a database, and a pooler in front of it | [`PostgresServer`], [`postgres_or_skip`], [`PgBouncer`] |
 //! | a bucket, and stores that lie | [`ObjectServer`], [`carry_google_uploads`] |
 //! | Leases, and candidates of client-go | [`KubeCluster`] |
+//! | a store with a conditional write, whose clock a test moves | [`MemoryRegister`] |
 //! | faults of a network | [`Proxy`] |
 //! | a name whose addresses change | [`Resolver`] |
+//! | servers of your own | [`Port`], [`spawner`], [`until`] |
 //! | a process limit | [`ThreadLimit`] |
 //! | other processes | [`TestProcess`], [`freeze`], [`thaw`] |
 //! | hostile servers | [`ScriptedServer`], [`serve_http`] |
@@ -28,9 +29,9 @@ mod google_uploads;
 mod histories;
 mod http;
 mod kube;
+mod memory_register;
 mod objects;
 mod port;
-mod postgres;
 pub mod programs;
 mod proxy;
 mod redis;
@@ -48,12 +49,13 @@ pub use google_uploads::carry_google_uploads;
 pub use histories::{Histories, SetClock};
 pub use http::{HttpRequest, serve_http};
 pub use kube::KubeCluster;
+pub use memory_register::MemoryRegister;
 pub use objects::{ObjectFaults, ObjectServer};
-pub use postgres::{PgBouncer, PostgresServer, postgres_or_skip};
+pub use port::Port;
 pub use proxy::{Intercept, Proxy, Then};
 pub use redis::{
     ClusterNodes, Product, RedisForeign, RedisOptions, RedisServer, Reply, RespClient, Sentinels, ServerVersion, Shift,
-    StartError, TlsFiles, WallClock, redis_or_skip, redlock_url, say_skipped, servers_or_skip, start_or_skip,
+    StartError, TlsFiles, WallClock, redis_or_skip, redlock_url, say_skipped, servers_or_skip, spawner, start_or_skip,
     stopped_or_skip,
 };
 pub use resolver::Resolver;
@@ -61,3 +63,4 @@ pub use scripted::ScriptedServer;
 pub use split_mix::SplitMix;
 pub use test_process::TestProcess;
 pub use thread_limit::ThreadLimit;
+pub use until::until;

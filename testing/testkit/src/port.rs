@@ -19,7 +19,7 @@ const BUS: u16 = 10_000;
 /// there, they would change that server. So all tests reserve the UDP port of the same number, which no server uses. Clients of a
 /// test that has ended may still connect, so a process does not use a port again.
 #[derive(Debug)]
-pub(crate) struct Port {
+pub struct Port {
     number: u16,
     _reserved: UdpSocket,
     _bus: Option<UdpSocket>,
@@ -27,7 +27,7 @@ pub(crate) struct Port {
 
 impl Port {
     /// A port without a listener. A program that reserves nothing may bind it before the caller does, so the caller must retry.
-    pub(crate) fn free() -> Result<Self> {
+    pub fn free() -> Result<Self> {
         Self::free_among(COUNT, |number| Some(Self { number, _reserved: reserve(number)?, _bus: None }))
     }
 
@@ -38,7 +38,8 @@ impl Port {
         })
     }
 
-    pub(crate) const fn number(&self) -> u16 {
+    /// Its number.
+    pub const fn number(&self) -> u16 {
         self.number
     }
 

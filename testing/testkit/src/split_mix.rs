@@ -13,13 +13,6 @@ impl SplitMix {
         Self(seed)
     }
 
-    /// The finisher: every bit of the result depends on every bit of the word.
-    pub const fn mix(mut word: u64) -> u64 {
-        word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        word ^ (word >> 31)
-    }
-
     /// A number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next_u64() % end
@@ -47,7 +40,11 @@ impl SplitMix {
 impl Rng for SplitMix {
     fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        Self::mix(self.0)
+        // Every bit of the result depends on every bit of the word.
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        word ^ (word >> 31)
     }
 
     fn holder_id(&mut self) -> Result<HolderId, Invalid> {

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 /// # Panics
 /// If this takes longer than `limit`.
 #[track_caller]
-pub(crate) fn until(limit: Duration, what: &str, mut done: impl FnMut() -> bool) {
+pub fn until(limit: Duration, what: &str, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {
         assert!(begun.elapsed() < limit, "not in time: {what}");

@@ -1,12 +1,13 @@
-use super::claim::{ClaimRequest, check, claim};
+use super::claim::{Claimed, claim};
+use super::run::check_all;
 use crate::args::Acquire;
 use crate::context::{CLOSING, Context, write_delivered};
 use crate::exit::{Exit, Failure};
 use crate::json::acquired;
-use crate::keeper::{self, Awaited, held_above};
+use crate::keeper::{self, held_above};
+use crate::plan::Plan;
 use crate::progress::Progress;
-use fencelock::{Client, Error, Guard, Mode};
-use std::slice;
+use fencelock::{Client, Error, Guard};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -16,23 +17,21 @@ pub(super) async fn acquire(acquire: Acquire, context: &Context) -> Result<Exit,
     if let Some(pid) = acquire.while_pid {
         return keeper::acquire(&acquire, pid, context).await;
     }
-    let mode = acquire.mode.mode(1).map_err(|why| Failure::new(Exit::Usage, why))?;
+    let mut plan = Plan::of_acquire(&acquire).map_err(|why| Failure::new(Exit::Usage, why))?;
     context
         .with(context.connect_to_wait(), async |client| {
             if !client.capabilities().portable {
                 return Err(not_portable(client));
             }
-            let backend = check(&acquire.key, acquire.nested.nested_ok, client, context).await?;
-            let (keys, nested_ok) = (slice::from_ref(&acquire.key), acquire.nested.nested_ok);
-            let awaited = Awaited { keys, mode, slots: None, with_slots: false, nested_ok };
+            let backend = check_all(&mut plan, client, context).await?;
             let (guard, left) = tokio::select! {
                 biased;
-                taken = take(&acquire, mode, client, context) => taken?,
-                refused = held_above(awaited, &backend, client) => return Err(refused),
+                taken = take(&plan, client, context) => taken?,
+                refused = held_above(&plan, &backend, client) => return Err(refused),
             };
             let answer = if context.report.json {
                 let hold = (guard.holder(), guard.fencing_token(), guard.mode());
-                acquired(guard.key(), hold, acquire.ttl, left).to_string()
+                acquired(guard.key(), hold, plan.ttl, left).to_string()
             } else {
                 guard.holder().to_string()
             };
@@ -49,22 +48,24 @@ pub(super) async fn acquire(acquire: Acquire, context: &Context) -> Result<Exit,
 async fn release_undelivered(guard: Guard, failure: Failure) -> Failure {
     let released = timeout(CLOSING, guard.release()).await;
     let outcome = match released {
-        Ok(Ok(_)) => "the lock was released".to_owned(),
-        Ok(Err(error)) => format!("the lock could not be released and ends with its lease: {error:#}"),
+        Ok(Err(error)) if !error.is_lost() => {
+            format!("the lock could not be released and ends with its lease: {error:#}")
+        }
+        Ok(_) => "the lock was released".to_owned(),
         Err(_) => "the lock could not be released in time and ends with its lease".to_owned(),
     };
     Failure::new(failure.exit, format!("{}; {outcome}", failure.message))
 }
 
 /// Acquires the lock. Returns the remaining lease time.
-async fn take(acquire: &Acquire, mode: Mode, client: &Client, context: &Context) -> Result<(Guard, Duration), Error> {
-    let progress = Arc::new(Progress::new(&acquire.key, context.report));
-    let label = acquire.label.as_deref();
-    let request = ClaimRequest { mode, ttl: acquire.ttl, label, wait: acquire.patience.limit() };
-    let guards = claim(slice::from_ref(&acquire.key), request, client, &progress).await?;
+async fn take(plan: &Plan, client: &Client, context: &Context) -> Result<(Guard, Duration), Error> {
+    let progress = Arc::new(Progress::of_keys(&plan.keys, context.report));
+    let Claimed::Held { guards, .. } = claim(plan, client, &progress).await? else {
+        unreachable!("no window is asked for")
+    };
     let guard = guards.into_guards().swap_remove(0);
     // A transferred lock has a short lease until its first renewal, and `acquire` does not renew it later.
-    let left = client.renew(&acquire.key, guard.holder(), acquire.ttl).await?;
+    let left = client.renew(&plan.keys[0], guard.holder(), plan.ttl).await?;
     Ok((guard, left))
 }
 

@@ -1,10 +1,10 @@
 use super::slots;
 use crate::args::Break;
 use crate::context::Context;
-use crate::descendants::user_of;
 use crate::exit::{Exit, Failure};
 use crate::json::state;
 use crate::keeper::{self, Request};
+use crate::proc::user_of;
 use crate::text::{ended_holding, holder_of, holding, plain};
 use fencelock::contract::Holder;
 use fencelock::{Client, Eviction, Expiry, HolderInfo, Holding, Liveness, Occupant};
@@ -38,7 +38,11 @@ async fn break_lock(breaking: &Break, client: &Client, context: &Context) -> Res
         })?;
     }
     match end(client, &backend, &seen, kept).await? {
-        Eviction::Evicted => context.answer(&format!("{}\n", result(&seen, queues, context.report.json)))?,
+        Eviction::Evicted => {
+            let mut answer = state(seen.key.as_str(), Some(&seen), queues);
+            answer["broken"] = true.into();
+            context.answer_with(|| answer, || broken(&seen))?;
+        }
         Eviction::Changed(None) => {
             return nothing_to_break(&breaking.key, "free now, nothing to do", queues, context);
         }
@@ -64,8 +68,9 @@ async fn keeper_of<'a>(backend: &str, seen: &'a Holding) -> Result<Option<&'a Ho
 async fn end(client: &Client, backend: &str, seen: &Holding, kept: Option<&Holder>) -> Result<Eviction, Failure> {
     let mut released = false;
     if let Some(holder) = kept {
-        let request = Request::Break { key: seen.key.to_string(), holder: holder.id };
-        released = keeper::ask(backend, &holder.owner, &request).await?.is_some_and(|done| done["released"] == true);
+        let by = format!("process {} of user {}", std::process::id(), geteuid().as_raw());
+        let request = Request::Break { key: seen.key.to_string(), holder: holder.id, by };
+        released = keeper::ask(backend, &holder.owner, &request).await?.is_some_and(|done| done[0]["released"] == true);
     }
     Ok(match client.evict(seen).await? {
         Eviction::Changed(_) if released => Eviction::Evicted,
@@ -82,7 +87,7 @@ pub(super) async fn end_own(client: &Client, backend: &str, seen: &Holding) -> R
     }
     let kept = keeper_of(backend, seen).await?;
     Ok(match end(client, backend, seen, kept).await? {
-        Eviction::Evicted => result(seen, true, false),
+        Eviction::Evicted => broken(seen),
         Eviction::Changed(None) => format!("{key}: free now, nothing was done"),
         Eviction::Changed(Some(now)) => format!("{key} is now {}: nothing was done", holding(&now)),
         Eviction::Refused(why) => format!("{key}: {}", plain(&out_of_reach(seen.first()).unwrap_or(why))),
@@ -186,18 +191,13 @@ fn permitted(breaking: &Break, kind: Kind) -> Result<(), String> {
 fn nothing_to_break(key: &str, why: &str, queues: bool, context: &Context) -> Result<Exit, Failure> {
     let mut answer = state(key, None, queues);
     answer["broken"] = false.into();
-    context.answer(&if context.report.json { format!("{answer}\n") } else { format!("{}: {why}\n", plain(key)) })?;
+    context.answer_with(|| answer, || format!("{}: {why}", plain(key)))?;
     Ok(Exit::Success)
 }
 
 /// The result, with the state of the lock before it was broken.
-fn result(broken: &Holding, queues: bool, json: bool) -> String {
-    if json {
-        let mut answer = state(broken.key.as_str(), Some(broken), queues);
-        answer["broken"] = true.into();
-        return answer.to_string();
-    }
-    format!("{}: broke the lock {}", plain(&broken.key), ended_holding(broken))
+fn broken(seen: &Holding) -> String {
+    format!("{}: broke the lock {}", plain(&seen.key), ended_holding(seen))
 }
 
 #[cfg(test)]

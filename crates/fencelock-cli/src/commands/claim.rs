@@ -1,22 +1,13 @@
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::nesting::Nesting;
-use crate::plan::OnceRule;
+use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::report::{Event, WaitStatus};
 use fencelock::{Client, Error, Guards, Lock, Mode, OnceStart, UnfinishedRun, WindowDone};
+use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The settings of a claim, and how long to wait for it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ClaimRequest<'a> {
-    pub(super) mode: Mode,
-    pub(super) ttl: Duration,
-    pub(super) label: Option<&'a str>,
-    /// `None` if there is no limit.
-    pub(super) wait: Option<Duration>,
-}
 
 /// Refuses a lock that this program runs under, and reports the backend.
 pub(super) async fn check(key: &str, nested_ok: bool, client: &Client, context: &Context) -> Result<String, Failure> {
@@ -24,81 +15,92 @@ pub(super) async fn check(key: &str, nested_ok: bool, client: &Client, context: 
     if !nested_ok {
         Nesting::of_this_process().check(key, &backend, client).await?;
     }
-    context.report.emit(&Event::Backend { key, backend: &name });
+    let text = format!("{key} is stored at {name}");
+    context.report.emit(&Event::detail("backend", text, json!({ "key": key, "backend": name })));
     Ok(backend)
 }
 
-/// The settings of a claim of any kind, as those of a lock.
-pub(super) fn settings(key: &str, request: ClaimRequest<'_>, client: &Client, progress: &Arc<Progress>) -> Lock {
-    let mut lock = client.lock(key).ttl(request.ttl);
-    if let Some(wait) = request.wait {
+/// What every claim of this plan says of itself.
+pub(crate) fn settings(plan: &Plan, client: &Client) -> Lock {
+    let mut lock = client.lock(&plan.keys[0]).ttl(plan.ttl);
+    if let Some(wait) = plan.wait {
         lock = lock.wait(wait);
     }
-    // Without a wait, the error reports the holder.
-    if request.wait != Some(Duration::ZERO) {
-        let (waits, troubles) = (Arc::clone(progress), Arc::clone(progress));
-        lock = lock.on_wait(move |waiting| waits.waiting(&WaitStatus::from(waiting)));
-        lock = lock.on_trouble(move |cause| troubles.trouble(cause));
-    }
-    if let Some(label) = request.label {
+    if let Some(label) = &plan.label {
         lock = lock.label(label);
     }
     lock
 }
 
-/// Waits for the locks.
-pub(super) async fn claim(
-    keys: &[String],
-    request: ClaimRequest<'_>,
-    client: &Client,
-    progress: &Arc<Progress>,
-) -> Result<Guards, Error> {
-    let lock = settings(&keys[0], request, client, progress);
-    let claimed = match (request.mode, keys) {
-        (Mode::Permits { weight, limit, .. }, [key]) => {
-            client.semaphore(key, limit).settings_of(&lock).acquire(weight).await.map(Guards::from)
-        }
-        (Mode::Shared, _) => client.lock_all(keys).settings_of(&lock).shared().acquire().await,
-        _ => client.lock_all(keys).settings_of(&lock).acquire().await,
-    };
+/// Waits for the locks of a plan, and shows it.
+pub(crate) async fn claim(plan: &Plan, client: &Client, progress: &Arc<Progress>) -> Result<Claimed, Error> {
+    let mut lock = settings(plan, client);
+    // Without a wait, the error reports the holder.
+    if plan.wait != Some(Duration::ZERO) {
+        let (waits, troubles) = (Arc::clone(progress), Arc::clone(progress));
+        lock = lock.on_wait(move |waiting| waits.waiting(&WaitStatus::from(waiting)));
+        lock = lock.on_trouble(move |cause| troubles.trouble(cause));
+    }
+    let claimed = claim_as(plan, lock, client).await;
     match &claimed {
-        Ok(_) if keys.len() > 1 => progress.done("were acquired"),
-        Ok(_) => progress.done("was acquired"),
-        Err(_) => progress.clear(),
+        Ok(Claimed::Held { .. }) if plan.keys.len() > 1 => progress.done("were acquired"),
+        Ok(Claimed::Held { .. }) => progress.done("was acquired"),
+        _ => progress.clear(),
     }
     claimed
 }
 
-/// A claim of `run --once-per`.
-pub(crate) enum Begun {
-    /// The command runs now.
-    Run(Guards, UnfinishedRun),
-    /// It has succeeded in this window.
-    AlreadyDone(WindowDone),
+/// Waits for the locks of a plan, with the settings of `lock`, which is the first of them.
+pub(crate) async fn claim_as(plan: &Plan, lock: Lock, client: &Client) -> Result<Claimed, Error> {
+    let keys = &plan.keys[..];
+    if let Some(slots) = plan.slots {
+        let held = client.slots(&keys[0], slots).settings_of(&lock).acquire().await?;
+        let slot = Some(held.slot());
+        return Ok(Claimed::Held { guards: held.into_guard().into(), once: None, slot });
+    }
+    if let Some(once) = plan.once {
+        let mut work = once.window.work(&keys[0], client).settings_of(&lock);
+        if once.even_if_failed {
+            work = work.even_if_failed();
+        }
+        return Ok(match work.begin().await? {
+            OnceStart::Started(run) => {
+                let (guard, rest) = run.into_parts();
+                Claimed::Held { guards: guard.into(), once: Some(rest), slot: None }
+            }
+            OnceStart::AlreadyDone(done) => Claimed::AlreadyDone(done),
+        });
+    }
+    if let Some(locks) = plan.of_path() {
+        let guards = client.lock_each(locks).settings_of(&lock).await?;
+        return Ok(Claimed::Held { guards, once: None, slot: None });
+    }
+    let guards = match (plan.mode, keys) {
+        (Mode::Permits { weight, limit, .. }, [key]) => {
+            client.semaphore(key, limit).settings_of(&lock).acquire(weight).await?.into()
+        }
+        (Mode::Shared, [_]) => lock.shared().await?.into(),
+        (Mode::Shared, _) => client.lock_all(keys).settings_of(&lock).shared().await?,
+        (_, [_]) => lock.await?.into(),
+        _ => client.lock_all(keys).settings_of(&lock).await?,
+    };
+    Ok(Claimed::Held { guards, once: None, slot: None })
 }
 
-/// Like [`claim`], for a command that succeeds at most once in each window.
-pub(super) async fn begin(
-    key: &str,
-    once: OnceRule,
-    request: ClaimRequest<'_>,
-    client: &Client,
-    progress: &Arc<Progress>,
-) -> Result<Begun, Error> {
-    let mut work = once.window.work(key, client).settings_of(&settings(key, request, client, progress));
-    if once.even_if_failed {
-        work = work.even_if_failed();
+/// The settings of a candidate are checked as such: the lock of an election is claimed as any other.
+pub(crate) fn check_election(plan: &Plan, client: &Client) -> Result<(), Error> {
+    let mut election = client.election(&plan.keys[0]).ttl(plan.ttl);
+    if let Some(value) = &plan.label {
+        election = election.value(value);
     }
-    let begun = work.begin().await.inspect_err(|_| progress.clear())?;
-    Ok(match begun {
-        OnceStart::Started(run) => {
-            progress.done("was acquired");
-            let (guard, rest) = run.into_parts();
-            Begun::Run(guard.into(), rest)
-        }
-        OnceStart::AlreadyDone(done) => {
-            progress.clear();
-            Begun::AlreadyDone(done)
-        }
-    })
+    election.check()
+}
+
+/// What became of the claim of a plan. Dropping it gives the locks back.
+#[allow(clippy::large_enum_variant, reason = "there is one, and it is matched right away")]
+pub(crate) enum Claimed {
+    /// With --once-per, the command runs now; with --slots, the number of the slot.
+    Held { guards: Guards, once: Option<UnfinishedRun>, slot: Option<u32> },
+    /// The command has succeeded in this window.
+    AlreadyDone(WindowDone),
 }

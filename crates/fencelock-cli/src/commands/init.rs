@@ -15,7 +15,7 @@ pub(super) async fn init(init: Init, context: &Context) -> Result<Exit, Failure>
     let registered = tokio::select! {
         biased;
         signal = signals.ending() => return Ok(signal.into()),
-        registered = register(&url, init.trust_empty) => registered.map_err(failure)?,
+        registered = register(&url, init.trust_empty) => registered.map_err(|error| failure(error, url.starts_with("quorum:")))?,
     };
     if context.report.json {
         let nodes: Value = registered.iter().map(describe).collect();
@@ -26,14 +26,15 @@ pub(super) async fn init(init: Init, context: &Context) -> Result<Exit, Failure>
     Ok(Exit::Success)
 }
 
-fn failure(error: ConnectError) -> Failure {
+fn failure(error: ConnectError, is_set: bool) -> Failure {
     match error {
         ConnectError::Url(invalid) => Failure::new(Exit::Usage, invalid),
         // Of a permanent refusal, its remedy is enough.
         ConnectError::Unknown(cause) if !cause.is_permanent() => Failure::new(
             Exit::Unreachable,
             format!(
-                "every server must reply before the set is registered: {cause}; run `fencelock doctor` for details"
+                "{}{cause}; run `fencelock doctor` for details",
+                if is_set { "every server must reply before the set is registered: " } else { "" }
             ),
         ),
         other => fencelock::Error::from(other).into(),

@@ -4,7 +4,7 @@ use crate::exit::{Exit, Failure};
 use crate::json::{is_unread, state, waiters};
 use crate::mode;
 use crate::text::{holder_of, plain, table};
-use fencelock::{HolderInfo, Holding, Span};
+use fencelock::{Client, Error, HolderInfo, Holding, Mode, Span};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,9 +14,12 @@ use tokio::runtime::Handle;
 pub(super) async fn list(list: List, context: &Context) -> Result<Exit, Failure> {
     context
         .with_client(async |client| {
-            let mut holdings = client.list().await?;
-            holdings.retain(|held| held.key.as_str().starts_with(&list.prefix));
-            holdings.sort_by(|a, b| a.key.cmp(&b.key));
+            let tree = list.tree.tree()?;
+            let prefix = tree.as_ref().map(|tree| tree.key().to_string()).or(list.prefix).unwrap_or_default();
+            let mut holdings = held(client, &prefix).await?;
+            // The other keys of a path are shared.
+            let is_path = |held: &Holding| held.first().mode != Mode::Shared && held.key.as_str().ends_with('/');
+            holdings.retain(|held| tree.is_none() || is_path(held));
             let queues = client.capabilities().queues;
             let answer = if context.report.json {
                 let states = holdings.iter().map(|held| state(held.key.as_str(), Some(held), queues));
@@ -28,6 +31,14 @@ pub(super) async fn list(list: List, context: &Context) -> Result<Exit, Failure>
             Ok(if holdings.iter().any(is_unread) { Exit::Unreachable } else { Exit::Success })
         })
         .await
+}
+
+/// What is held with this prefix, in the order of the keys.
+pub(crate) async fn held(client: &Client, prefix: &str) -> Result<Vec<Holding>, Error> {
+    let mut holdings = client.list().await?;
+    holdings.retain(|held| held.key.as_str().starts_with(prefix));
+    holdings.sort_by(|a, b| a.key.cmp(&b.key));
+    Ok(holdings)
 }
 
 /// Whether a completion script is the caller. It is no option, because the scripts would offer that one too.
@@ -42,11 +53,11 @@ const MOST_OFFERED: usize = 200;
 
 /// Writes the keys that begin with `prefix`, one in each line, for the completion of a shell. It runs beside the caller, because a
 /// directory that does not answer blocks its thread.
-pub(super) async fn complete(prefix: String, context: Context) -> Result<Exit, Failure> {
+pub(super) async fn complete(prefix: Option<String>, context: Context) -> Result<Exit, Failure> {
     let runtime = Handle::current();
     let work = move || {
         runtime.block_on(context.with_client(async |client| {
-            print(&offered(&client.list().await?, &prefix))?;
+            print(&offered(&client.list().await?, prefix.as_deref().unwrap_or_default()))?;
             Ok(Exit::Success)
         }))
     };

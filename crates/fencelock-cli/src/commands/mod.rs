@@ -2,19 +2,20 @@
 
 mod acquire;
 mod breaking;
-mod claim;
+pub(crate) mod claim;
 mod config;
 mod doctor;
 pub(crate) mod elect;
+mod in_the_way;
 mod init;
-mod list;
+pub(crate) mod list;
 pub(crate) mod once;
 mod pages;
 mod renew;
 mod resize;
 pub(crate) mod run;
 mod slots;
-mod status;
+pub(crate) mod status;
 #[cfg(feature = "top")]
 pub(crate) mod top;
 mod wait;
@@ -22,14 +23,18 @@ mod wait;
 use crate::args::{Arguments, Command};
 use crate::context::{Context, print};
 use crate::exit::{Exit, Failure};
+use crate::plan::Plan;
+use crate::serve;
 use clap::CommandFactory;
 
 /// Runs the command given by the arguments.
 pub(crate) async fn execute(arguments: Arguments, context: &Context) -> Result<Exit, Failure> {
     match arguments.command {
-        Command::Run(run) => run::run(run, context).await,
-        Command::Elect(elect) => elect::elect(elect, context).await,
+        Command::Run(run) => run::run(Plan::new(run), context).await,
+        Command::Elect(elect) if elect.observe => elect::observe(&elect.name, context).await,
+        Command::Elect(elect) => run::run(Plan::of_election(elect), context).await,
         Command::Acquire(acquire) => acquire::acquire(acquire, context).await,
+        Command::Serve(wanted) => serve::serve(wanted, context).await,
         Command::Renew(renew) => renew::renew(renew, context).await,
         Command::Release(release) => renew::release(release, context).await,
         Command::Status(status) => status::status(status, context).await,

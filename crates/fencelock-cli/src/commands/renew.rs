@@ -8,8 +8,8 @@ use crate::keeper;
 use crate::keeper::{Done, Kept, Request};
 use crate::report::Event;
 use crate::text::plain;
-use fencelock::{Client, Error, HolderId, HolderInfo, LossReason, Released, Span};
-use serde_json::json;
+use fencelock::{Client, Error, HolderId, HolderInfo, LossReason, Mode, Released, Span};
+use serde_json::{Value, json};
 use std::fmt;
 use std::time::Duration;
 
@@ -33,36 +33,28 @@ pub(super) async fn renew(renew: Renew, context: &Context) -> Result<Exit, Failu
             {
                 return Err(Failure::new(Exit::Usage, why));
             }
-            let (exit, text) = match &lease {
-                _ if context.report.json => (
-                    lease.as_ref().map_or(Exit::Lost, |_| Exit::Success),
-                    json(&renew, &lease.as_ref().copied().map_err(after_acquire)),
-                ),
-                Ok(_) => (Exit::Success, {
-                    // A renewal never shortens the lease.
-                    format!("{}: held for at least another {}", plain(&renew.key), Span(renew.ttl))
-                }),
-                Err(reason) => return Err(not_held(&renew.key, after_acquire(reason))),
-            };
-            context.answer(&format!("{text}\n"))?;
-            Ok(exit)
+            let lease = lease.map_err(|reason| after_acquire(&reason));
+            match &lease {
+                Err(reason) if !context.report.json => return Err(not_held(&renew.key, reason)),
+                // A renewal never shortens the lease.
+                _ => context.answer_with(
+                    || json(&renew, &lease),
+                    || format!("{}: held for at least another {}", plain(&renew.key), Span(renew.ttl)),
+                )?,
+            }
+            Ok(if lease.is_ok() { Exit::Success } else { Exit::Lost })
         })
         .await
 }
 
 /// A lock of `acquire --while-pid` is renewed by its keeper.
 fn until_the_end(renew: &Renew, kept: &Kept, context: &Context) -> Result<Exit, Failure> {
-    let text = if context.report.json {
-        json(renew, &Ok(Duration::MAX))
-    } else {
-        let (key, command) = (plain(&renew.key), plain(&kept.command));
-        format!("{key}: held until process {} ({command}) ends, without renewals", kept.pid)
-    };
-    context.answer(&format!("{text}\n"))?;
-    Ok(Exit::Success)
+    let (key, command) = (plain(&renew.key), plain(&kept.command));
+    let text = || format!("{key}: held until process {} ({command}) ends, without renewals", kept.pid);
+    context.answer_with(|| json(renew, &Ok(Duration::MAX)), text).map(|()| Exit::Success)
 }
 
-fn json(renew: &Renew, lease: &Result<Duration, String>) -> String {
+fn json(renew: &Renew, lease: &Result<Duration, String>) -> Value {
     json!({
         "key": renew.key,
         "renewed": lease.is_ok(),
@@ -70,7 +62,6 @@ fn json(renew: &Renew, lease: &Result<Duration, String>) -> String {
         "ttl_ms": millis(renew.ttl),
         "expires_in_ms": lease.as_ref().ok().filter(|left| **left != Duration::MAX).copied().map(millis),
     })
-    .to_string()
 }
 
 /// Parses a holder ID; a shell may have kept the line break.
@@ -115,19 +106,31 @@ pub(super) async fn release(release: Release, context: &Context) -> Result<Exit,
     if let Some(pid) = release.while_pid {
         let done = keeper::release_all(&release, pid, context).await?;
         if done.is_empty() {
-            context.report.emit(&Event::NothingKept { pid, owner: release.owner.as_deref() });
+            let owner = release.owner;
+            let whose = owner.as_ref().map_or_else(|| "without a name".to_owned(), |owner| format!("named {owner}"));
+            let text = format!("nothing was released: process {pid} has no locks here for the owner {whose}");
+            context.report.emit(&Event::info("nothing_kept", text, json!({ "while_pid": pid, "name": owner })));
         }
         let exits: Result<Vec<_>, Failure> = done.iter().map(|done| report(done, context)).collect();
         return Ok(exits?.into_iter().find(|exit| *exit != Exit::Success).unwrap_or(Exit::Success));
     }
-    let (key, holder) = (release.key.unwrap_or_default(), proof(&release.holder.unwrap_or_default())?);
+    let (tree, holder) = (release.tree.tree()?, proof(&release.holder.unwrap_or_default())?);
+    let name = tree.as_ref().map(|tree| tree.as_str().to_owned());
+    let key = tree.as_ref().map(|tree| tree.key().to_string()).or(release.key).unwrap_or_default();
     context
         .with_client(async |client| {
             let request = Request::Release { key: key.clone(), holder };
             let backend = context.identity(client)?;
-            let kept = keeper::ask_holder(client, &backend, (&key, holder), &request).await?;
-            let done = match kept.and_then(|done| serde_json::from_value::<Done>(done).ok()) {
-                Some(done) => Done { keys: vec![key.clone()], ..done },
+            let mut kept = keeper::ask_holder(client, &backend, (&key, holder), &request).await?;
+            // It may be that of a path above.
+            let mut above =
+                tree.iter().flat_map(|tree| tree.locks(Mode::Exclusive)).filter(|(above, _)| *above != *key);
+            while let (None, Some((above, _))) = (&kept, above.next()) {
+                kept = keeper::ask_holder(client, &backend, (above.as_str(), holder), &request).await?;
+            }
+            let kept: Option<Vec<Done>> = kept.and_then(|done| serde_json::from_value(done).ok());
+            let done = match kept.and_then(|mut done| done.pop()) {
+                Some(done) => Done { keys: vec![name.unwrap_or_else(|| key.clone())], ..done },
                 None => match client.release(&key, holder).await? {
                     Released::Released => Done { keys: vec![key.clone()], released: Some(true), why: None },
                     Released::AlreadyLost { why } => {
@@ -155,9 +158,11 @@ fn report(done: &Done, context: &Context) -> Result<Exit, Failure> {
     let why = done.why.as_deref();
     for key in &done.keys {
         match done.released {
-            Some(_) if context.report.json => in_json(key, done, context)?,
-            Some(true) => context.answer(&format!("{}: released\n", plain(key)))?,
-            Some(false) => return Err(not_held(key, why.unwrap_or_default())),
+            Some(false) if !context.report.json => return Err(not_held(key, why.unwrap_or_default())),
+            Some(released) => context.answer_with(
+                || json!({ "key": key, "released": released, "reason": done.why }),
+                || format!("{}: released", plain(key)),
+            )?,
             None => {
                 let why = why.unwrap_or("its keeper gave no reason");
                 return Err(Failure::new(Exit::Unreachable, format!("the release of {key} is not confirmed: {why}")));
@@ -165,9 +170,4 @@ fn report(done: &Done, context: &Context) -> Result<Exit, Failure> {
         }
     }
     Ok(exit)
-}
-
-fn in_json(key: &str, done: &Done, context: &Context) -> Result<(), Failure> {
-    let answer = json!({ "key": key, "released": done.released == Some(true), "reason": done.why });
-    context.answer(&format!("{answer}\n"))
 }

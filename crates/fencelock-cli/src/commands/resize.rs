@@ -12,7 +12,7 @@ pub(super) async fn resize(resize: Resize, context: &Context) -> Result<Exit, Fa
 
 async fn change(resize: &Resize, client: &Client, context: &Context) -> Result<Exit, Failure> {
     let resized = client.semaphore(&resize.key, resize.permits).resize().await?;
-    let answer = if context.report.json {
+    let json = || {
         json!({
             "key": resize.key,
             "resized": resized.before != resized.limit,
@@ -21,11 +21,8 @@ async fn change(resize: &Resize, client: &Client, context: &Context) -> Result<E
             "used": resized.used,
             "holder_count": resized.holders,
         })
-        .to_string()
-    } else {
-        format!("{}: {}", plain(&resize.key), words(&resized))
     };
-    context.answer(&format!("{answer}\n"))?;
+    context.answer_with(json, || format!("{}: {}", plain(&resize.key), words(&resized)))?;
     Ok(Exit::Success)
 }
 

@@ -1,55 +1,92 @@
-use super::claim::{Begun, ClaimRequest, begin, check, claim};
-use super::slots;
-use crate::args::{OnLost, Run};
+use super::claim::{Claimed, check, check_election, claim};
+use super::in_the_way;
+use crate::args::OnLost;
 use crate::child::Child;
-use crate::context::{CLOSING, Context, LEAVING};
+use crate::context::{CLOSING, Context, LEAVING, leaving};
 use crate::descendants::reap_orphans;
 use crate::exit::{Exit, Failure};
+use crate::json::{millis, window_done};
 use crate::keeper::held_above;
 use crate::metrics_file::RunMetrics;
-use crate::nesting::{Nesting, only};
+use crate::nesting::{Nesting, of_each};
 use crate::plan::Plan;
 use crate::progress::Progress;
-use crate::report::{Event, Locks, Reporter};
+use crate::report::{Event, Reporter};
 use crate::signals::{Signals, is_interrupt};
 use crate::supervisor::{Supervised, Supervisor};
 use crate::terminal::{Terminal, in_foreground};
 use crate::{metrics_file, mode, not_found, secrets};
-use fencelock::{Client, Error, Guards, Held, Key, ReleasedAll, Span, UnfinishedRun};
+use fencelock::{Client, Error, Guards, Held, Key, Span, UnfinishedRun};
 use rustix::process::Signal;
+use serde_json::json;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
-/// Holds locks while a command runs, and exits with its status.
-pub(super) async fn run(run: Run, context: &Context) -> Result<Exit, Failure> {
-    let plan = Plan::new(run).map_err(|why| Failure::new(Exit::Usage, why))?;
+/// Holds locks while a command runs, and exits with its status. A leader that has lost them campaigns again.
+pub(super) async fn run(plan: Result<Plan, String>, context: &Context) -> Result<Exit, Failure> {
+    let mut plan = plan.map_err(|why| Failure::new(Exit::Usage, why))?;
     metrics_file::check(&plan)?;
     context.report.emit_if_blind();
     let mut signals = Signals::listen().map_err(|error| Failure::system("handle signals", error))?;
     let prepare = async {
         let client = context.connect_to_wait().await?;
-        let backend = check_all(&plan, &client, context).await?;
-        Ok((client, backend))
+        if plan.campaigns {
+            check_election(&plan, &client)?;
+        }
+        let backend = check_all(&mut plan, &client, context).await?;
+        Ok::<_, Failure>((client, backend))
     };
-    let (client, backend) = tokio::select! {
+    let prepared = tokio::select! {
         biased;
         signal = signals.ending() => return Ok(signal.into()),
-        prepared = metrics_file::write_failure(&plan, context.report, prepare) => prepared?,
+        prepared = prepare => prepared,
     };
-    let ended = hold(&plan, &client, &backend, &mut signals, context.report).await;
-    let _ = client.close(ended.as_ref().map_or(LEAVING, |ended| ended.closing)).await;
+    let (client, backend) = match prepared {
+        Ok(prepared) => prepared,
+        Err(failure) => {
+            RunMetrics::new(&plan, context.report).write_end(failure.exit).await;
+            return Err(failure);
+        }
+    };
+    let ended = loop {
+        let mut metrics = RunMetrics::new(&plan, context.report);
+        let ended = hold(&plan, &client, &backend, &mut signals, context.report, &mut metrics).await;
+        metrics.write_end(ended.as_ref().map_or_else(|failure| failure.exit, |ended| ended.exit)).await;
+        let by_loss = match &ended {
+            Ok(ended) => ended.by_loss,
+            // The lock was lost before the command was started.
+            Err(failure) => failure.exit == Exit::Lost,
+        };
+        if !plan.campaigns || !by_loss {
+            break ended;
+        }
+        let text = format!("{}: the leadership is lost; campaigning again", plan.keys[0]);
+        context.report.emit(&Event::info("campaigning", text, json!({ "key": plan.keys[0] })));
+    };
+    let _ = client.close(ended.as_ref().map_or_else(|_| leaving(&ended), |ended| ended.closing)).await;
     ended.map(|ended| ended.exit)
 }
 
-/// Refuses locks that this program runs under. Returns their backend.
-pub(crate) async fn check_all(plan: &Plan, client: &Client, context: &Context) -> Result<String, Failure> {
-    let mut backend = String::new();
-    for key in &plan.keys {
-        backend = check(key, plan.nested_ok, client, context).await?;
+/// Refuses to wait for locks that this program runs under. Returns their backend.
+pub(crate) async fn check_all(plan: &mut Plan, client: &Client, context: &Context) -> Result<String, Failure> {
+    let (mut backend, waits) = (String::new(), plan.wait != Some(Duration::ZERO) && !plan.nested_ok);
+    if plan.tree.is_some() {
+        if plan.is_wider {
+            let text = format!("{} is locked, the directory before the wildcard", plan.keys[0]);
+            context.report.emit(&Event::info("wider", text, json!({ "path": plan.keys[0] })));
+        }
+        backend = check(&plan.keys[0], true, client, context).await?;
+        if !plan.nested_ok {
+            plan.has = Nesting::of_this_process().has(plan, &backend, client).await?;
+        }
+        return Ok(backend);
     }
-    if let Some(slots) = plan.slots.filter(|_| !plan.nested_ok) {
+    for key in &plan.keys {
+        backend = check(key, !waits, client, context).await?;
+    }
+    if let Some(slots) = plan.slots.filter(|_| waits) {
         Nesting::of_this_process().check_slots(&plan.keys[0], slots, &backend, client).await?;
     }
     Ok(backend)
@@ -57,12 +94,12 @@ pub(crate) async fn check_all(plan: &Plan, client: &Client, context: &Context) -
 
 /// How one hold of the locks has ended.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ended {
-    pub(super) exit: Exit,
+struct Ended {
+    exit: Exit,
     /// The command was terminated, or not started, because a lock was lost, and not because of a signal.
-    pub(super) by_loss: bool,
+    by_loss: bool,
     /// How long to wait for releases that are not confirmed.
-    pub(super) closing: Duration,
+    closing: Duration,
 }
 
 impl Ended {
@@ -72,20 +109,7 @@ impl Ended {
 }
 
 /// Waits for the locks, and holds them while the command runs.
-pub(super) async fn hold(
-    plan: &Plan,
-    client: &Client,
-    backend: &str,
-    signals: &mut Signals,
-    report: Reporter,
-) -> Result<Ended, Failure> {
-    let mut metrics = RunMetrics::new(plan, report);
-    let ended = hold_once(plan, client, backend, signals, report, &mut metrics).await;
-    metrics.write_end(ended.as_ref().map_or_else(|failure| failure.exit, |ended| ended.exit)).await;
-    ended
-}
-
-async fn hold_once(
+async fn hold(
     plan: &Plan,
     client: &Client,
     backend: &str,
@@ -98,28 +122,30 @@ async fn hold_once(
         biased;
         signal = signals.ending() => {
             progress.clear();
-            report.emit(&Event::GivenUp { signal, waited: progress.waited() });
+            report.emit(&Event::given_up(signal, progress.waited()));
             return Ok(Ended::by_itself(signal));
         }
-        result = claim_locks(plan, client, &progress) => result,
-        refused = held_above(plan.into(), backend, client) => {
+        result = claim(plan, client, &progress) => result,
+        refused = held_above(plan, backend, client) => {
             progress.clear();
             return Err(refused);
         }
         // What an earlier command of `elect` has left.
         never = reap_orphans() => match never {},
     };
-    let (guards, once, slot) = match result.map_err(|error| busy_as(plan, error.into()))? {
-        Acquired::Guards(guards) => (guards, None, None),
-        Acquired::Slot(guards, slot) => (guards, None, Some(slot)),
-        Acquired::Begun(Begun::Run(guards, once)) => (guards, Some(once), None),
-        Acquired::Begun(Begun::AlreadyDone(done)) => {
-            report.emit(&Event::AlreadyDone(&done));
+    let (guards, once, slot) = match result {
+        Err(error) => return Err(busy_as(plan, refused(plan, error, client).await)),
+        Ok(Claimed::Held { guards, once, slot }) => (guards, once, slot),
+        Ok(Claimed::AlreadyDone(done)) => {
+            let fields = json!({ "key": done.key().as_str(), "done": window_done(&done) });
+            report.emit(&Event::info("already_done", format!("{}: {done}", done.key()), fields));
             return Ok(Ended::by_itself(Exit::Success));
         }
     };
     for ((key, holder), fence) in guards.keys().into_iter().zip(guards.holders()).zip(guards.fencing_tokens()) {
-        report.emit(&Event::Acquired { key, holder, fence });
+        let text = format!("acquired {key} with fencing token {fence}");
+        let fields = json!({ "key": key.as_str(), "holder": holder.to_string(), "fence": fence.get() });
+        report.emit(&Event::detail("acquired", text, fields));
     }
     let since = Instant::now();
     let mut session = RunSession { plan, guards: &guards, once, slot, backend, since, report, loss_reported: false };
@@ -143,30 +169,15 @@ fn longest_lease(guards: &Guards) -> Duration {
     guards.held().parts().iter().map(Held::remaining).max().unwrap_or_default()
 }
 
-/// The locks that the command runs under.
-#[allow(clippy::large_enum_variant, reason = "there is one, and it is matched right away")]
-pub(crate) enum Acquired {
-    Guards(Guards),
-    /// A slot, with its number.
-    Slot(Guards, u32),
-    Begun(Begun),
-}
-
-pub(crate) async fn claim_locks(plan: &Plan, client: &Client, progress: &Arc<Progress>) -> Result<Acquired, Error> {
-    let request = claim_request(plan);
-    if let Some(many) = plan.slots {
-        return slots::acquire(plan, many, request, client, progress)
-            .await
-            .map(|(guards, slot)| Acquired::Slot(guards, slot));
+/// The error of a claim. A slot is busy only if all are.
+pub(crate) async fn refused(plan: &Plan, error: Error, client: &Client) -> Failure {
+    let failure = in_the_way::refused(plan, error.into(), client).await;
+    match plan.slots {
+        Some(slots) if failure.exit == Exit::Busy => {
+            Failure::new(failure.exit, format!("all slots of {} are held ({slots}): {}", plan.keys[0], failure.message))
+        }
+        _ => failure,
     }
-    match plan.once {
-        Some(once) => begin(&plan.keys[0], once, request, client, progress).await.map(Acquired::Begun),
-        None => claim(&plan.keys, request, client, progress).await.map(Acquired::Guards),
-    }
-}
-
-fn claim_request(plan: &Plan) -> ClaimRequest<'_> {
-    ClaimRequest { mode: plan.mode, ttl: plan.ttl, label: plan.label.as_deref(), wait: plan.wait }
 }
 
 fn busy_as(plan: &Plan, failure: Failure) -> Failure {
@@ -212,13 +223,18 @@ impl RunSession<'_> {
         self.loss_reported = lease.is_err();
         lease?;
         if let Some(signal) = signals.pending().await {
-            self.report.emit(&Event::GivenUp { signal, waited: Duration::ZERO });
+            self.report.emit(&Event::given_up(signal, Duration::ZERO));
             return Ok(Ended::by_itself(signal));
         }
         metrics.start().await;
         let terminal = Terminal::find();
         let child = self.start(terminal.as_ref()).await?;
-        self.report.emit(&Event::Started { pid: child.group().as_raw_nonzero().get() });
+        let pid = child.pid.as_raw_pid();
+        self.report.emit(&Event::detail(
+            "started",
+            format!("started the command as process {pid}"),
+            json!({ "pid": pid }),
+        ));
         let supervisor = Supervisor::new(self.guards.held(), child, terminal, self.plan.rules, self.since, self.report);
         let watched =
             supervisor.watch(signals).await.map_err(|error| Failure::system("wait for the command", error))?;
@@ -246,24 +262,20 @@ impl RunSession<'_> {
             let why = format!("the command succeeded, but that is not recorded, so it may run again: {message}");
             Failure { exit, message: why }
         })?;
-        self.report.emit(&Event::Recorded);
+        self.report.emit(&Event::detail("recorded", "recorded the success", json!({})));
         Ok(())
     }
 
     async fn start(&self, terminal: Option<&Terminal>) -> Result<Child, Failure> {
         // The key of a slot ends with its number.
         let keys: Vec<_> = self.guards.keys().into_iter().map(ToString::to_string).collect();
-        let mut environment = Nesting::of_this_process().with(&keys, self.backend).to_vec();
+        let mut environment = Nesting::of_this_process().with(&keys, self.backend);
         let holders: Vec<_> = self.guards.holders().iter().map(ToString::to_string).collect();
         let fences: Vec<_> = self.guards.fencing_tokens().iter().map(ToString::to_string).collect();
-        environment.extend([
-            ("FENCELOCK_HOLDER", only(&holders)),
-            ("FENCELOCK_HOLDERS", Some(holders.join("\n"))),
-            ("FENCELOCK_FENCE", only(&fences)),
-            ("FENCELOCK_FENCES", Some(fences.join("\n"))),
-            // The slot of an outer command is not passed on.
-            ("FENCELOCK_SLOT", self.slot.map(|slot| slot.to_string())),
-        ]);
+        environment.extend(of_each("FENCELOCK_HOLDER", "FENCELOCK_HOLDERS", &holders));
+        environment.extend(of_each("FENCELOCK_FENCE", "FENCELOCK_FENCES", &fences));
+        // The slot of an outer command is not passed on.
+        environment.push(("FENCELOCK_SLOT", self.slot.map(|slot| slot.to_string())));
         let (weight, limit) = mode::permits(self.plan.mode);
         environment.extend([
             ("FENCELOCK_MODE", Some(mode::name(self.plan.mode).to_owned())),
@@ -297,11 +309,14 @@ impl RunSession<'_> {
         if left.is_zero() {
             return None;
         }
-        self.report.emit(&Event::Keeping { left });
+        let text = format!("holding the lock for another {}", Span(left));
+        self.report.emit(&Event::detail("keeping", text, json!({ "left_ms": millis(left) })));
         tokio::select! {
             signal = signals.ending() => return Some(signal),
             loss = self.guards.lost() => {
-                self.report.emit(&Event::NotKept { key: loss.key.as_str(), why: loss.to_string() });
+                let text = format!("{} was lost before --hold-for elapsed: {loss}", loss.key);
+                let fields = json!({ "key": loss.key.as_str(), "reason": loss.to_string() });
+                self.report.emit(&Event::notice("not_kept", text, fields));
                 self.loss_reported = true;
             }
             never = reap_orphans() => match never {},
@@ -330,40 +345,43 @@ async fn release(
     // A release is of no use when the leases are over.
     let (lease_ends, begun) = (longest_lease(&guards), Instant::now());
     let closing = || CLOSING.min(lease_ends.saturating_sub(begun.elapsed()));
-    let was_lost = |key: &Key, why| {
-        if !loss_reported {
-            report.emit(&Event::WasLost { key: key.as_str(), why });
+    let was_lost = |error: &Error| {
+        for loss in error.losses().iter().filter(|_| !loss_reported) {
+            let (key, why) = (&loss.key, loss.to_string());
+            let text = format!("{key} was lost before the command exited: {why}");
+            report.emit(&Event::notice("was_lost", text, json!({ "key": key.as_str(), "reason": why })));
         }
         HeldUntilRelease::No
     };
     let limit = closing();
     let (key, why) = match timeout(limit, guards.release()).await {
-        Ok(Ok(ReleasedAll::Released)) => {
-            report.emit(&Event::Released);
+        Ok(Ok(())) => {
+            report.emit(&Event::detail("released", "released the lock", json!({})));
             return (HeldUntilRelease::Yes, closing());
         }
-        Ok(Ok(ReleasedAll::AlreadyLost { losses })) => {
-            for loss in losses {
-                was_lost(&loss.key, loss.to_string());
-            }
-            return (HeldUntilRelease::No, closing());
-        }
+        Ok(Err(error)) if error.is_lost() => return (was_lost(&error), closing()),
+        // It is tried for longer than this error says.
+        Ok(Err(Error::Unreachable { key, cause, .. })) => (key, cause.to_string()),
         Ok(Err(error)) => (error.key().cloned(), format!("{error:#}")),
         Err(_) => (None, format!("no reply within {}", Span(limit))),
     };
     // Without a reply, a loss that was detected before still counts.
-    let until_release = match held.check() {
-        Err(Error::Lost { key, reason, .. }) => was_lost(&key, reason.to_string()),
-        _ => HeldUntilRelease::Yes,
-    };
+    let until_release = held.check().err().as_ref().map_or(HeldUntilRelease::Yes, was_lost);
     if loss_reported || until_release == HeldUntilRelease::No {
         // The user knows that the lease ends.
         return (until_release, closing());
     }
     // The release continues in the background, and no other lock follows.
     let unconfirmed = client.clone().close(closing()).await.is_err();
-    if unconfirmed && begun.elapsed() < lease_ends {
-        report.emit(&Event::NotReleased { locks: Locks::all(&keys).with_one(key.as_ref().map(Key::as_str)), why });
+    let tried = begun.elapsed();
+    let left = lease_ends.saturating_sub(tried);
+    if unconfirmed && !left.is_zero() {
+        let (left_for, tried) = (Span(left), Span(tried));
+        let text = format!(
+            "not released, so others wait for up to {left_for}, until the lease ends: {why} (tried for {tried})"
+        );
+        let event = Event::notice("not_released", text, json!({ "reason": why, "left_ms": millis(left) }));
+        report.emit(&event.about(&keys, key.as_ref().map(Key::as_str)));
     }
     (until_release, Duration::ZERO)
 }

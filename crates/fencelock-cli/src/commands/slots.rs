@@ -1,12 +1,8 @@
-use super::claim::{ClaimRequest, settings};
-use crate::plan::Plan;
-use crate::progress::Progress;
 use crate::text::{holding, plain};
 use fencelock::contract::engine::SlotOrder;
-use fencelock::{Client, Error, Guards, Holding, Span};
+use fencelock::{Client, Error, Holding, Span};
 use std::fmt;
 use std::fmt::Write;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -71,22 +67,6 @@ pub(super) fn shown(slots: &[Holding]) -> String {
 /// What is said about a free key whose slots cannot be seen.
 pub(super) fn unknown(why: &Unlisted) -> String {
     format!("whether slots of it are held is unknown: {}", plain(&why.to_string()))
-}
-
-/// Waits for one of the slots of `run --slots`.
-pub(super) async fn acquire(
-    plan: &Plan,
-    slots: u32,
-    request: ClaimRequest<'_>,
-    client: &Client,
-    progress: &Arc<Progress>,
-) -> Result<(Guards, u32), Error> {
-    let (key, lock) = (&plan.keys[0], settings(&plan.keys[0], request, client, progress));
-    let set = client.slots(key, slots).settings_of(&lock);
-    let held = set.acquire().await.inspect_err(|_| progress.clear())?;
-    progress.done("was acquired");
-    let slot = held.slot();
-    Ok((held.into_guard().into(), slot))
 }
 
 #[cfg(test)]

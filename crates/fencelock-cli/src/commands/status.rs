@@ -1,3 +1,4 @@
+use super::in_the_way::in_the_way;
 use super::slots;
 use crate::args::Status;
 use crate::context::Context;
@@ -5,35 +6,65 @@ use crate::exit::{Exit, Failure};
 use crate::json::{millis, state, window_done};
 use crate::keeper::{self, Kept};
 use crate::text::{holders, holding, plain, quarantine, waiters};
-use fencelock::{Client, Error, Unknown};
+use fencelock::{Client, Error, Holding, Mode, TreePath, Unknown, WindowDone};
 use serde_json::{Value, json};
 
 /// Shows the holder of a key.
 pub(super) async fn status(status: Status, context: &Context) -> Result<Exit, Failure> {
+    if let Some(tree) = status.tree.tree()? {
+        return context.with_client(async |client| show_path(client, &tree, context).await).await;
+    }
     context.with_client(async |client| show(client, &status, context).await).await
 }
 
-async fn show(client: &Client, status: &Status, context: &Context) -> Result<Exit, Failure> {
-    let key = status.key.as_str();
-    let held = match client.inspect(key).await {
-        Err(Error::Unreachable { cause, .. }) if cause.is_quarantine() => return unknown(key, &cause, context),
-        held => held?,
-    };
+/// What is known of a key.
+pub(crate) struct Seen {
+    held: Option<Holding>,
+    done: Result<Option<WindowDone>, Error>,
+    /// The processes of this machine that still run although the lock that was kept for them is lost.
+    lost: Vec<Value>,
+    slots: Result<Vec<Holding>, slots::Unlisted>,
+}
+
+/// Looks at a key. `identity` is that of the backend.
+pub(crate) async fn see(client: &Client, key: &str, identity: &str) -> Result<Seen, Error> {
+    let held = client.inspect(key).await?;
     let done = if client.stores_completions() { client.last_success(key).await } else { Ok(None) };
-    let lost = lost_by(client, key, context).await?;
+    let lost = lost_by(key, identity).await;
     let slots = if held.is_some() { Ok(Vec::new()) } else { slots::held(key, client, slots::LISTING).await };
-    let is_held = held.is_some() || slots.as_ref().is_ok_and(|slots| !slots.is_empty());
-    let answer = if context.report.json {
-        let mut answer = state(key, held.as_ref(), client.capabilities().queues);
-        if held.is_none() {
-            answer["held"] = is_held.into();
+    Ok(Seen { held, done, lost, slots })
+}
+
+impl Seen {
+    fn is_held(&self) -> bool {
+        self.held.is_some() || self.slots.as_ref().is_ok_and(|slots| !slots.is_empty())
+    }
+
+    pub(crate) fn json(self, key: &str, client: &Client) -> Value {
+        let mut answer = state(key, self.held.as_ref(), client.capabilities().queues);
+        if self.held.is_none() {
+            answer["held"] = self.is_held().into();
         }
-        answer["lost"] = lost.into();
-        answer["slots"] = slots.ok().map(|slots| slots.iter().map(|slot| slot.key.as_str()).collect::<Value>()).into();
-        answer["done"] = done.ok().flatten().as_ref().map(window_done).into();
-        answer.to_string()
+        answer["lost"] = self.lost.into();
+        answer["slots"] =
+            self.slots.ok().map(|slots| slots.iter().map(|slot| slot.key.as_str()).collect::<Value>()).into();
+        answer["done"] = self.done.ok().flatten().as_ref().map(window_done).into();
+        answer
+    }
+}
+
+async fn show(client: &Client, status: &Status, context: &Context) -> Result<Exit, Failure> {
+    let key = status.key.as_deref().unwrap_or_default();
+    let seen = match see(client, key, &context.identity(client)?).await {
+        Err(Error::Unreachable { cause, .. }) if cause.is_quarantine() => return unknown(key, &cause, context),
+        seen => seen?,
+    };
+    let is_held = seen.is_held();
+    let answer = if context.report.json {
+        seen.json(key, client).to_string()
     } else {
-        let holder = match (&held, &slots) {
+        let Seen { held, done, lost, slots } = &seen;
+        let holder = match (held, slots) {
             (Some(held), _) => holding(held),
             (None, Ok(slots)) if is_held => slots::shown(slots),
             (None, Ok(_)) => "free".to_owned(),
@@ -53,15 +84,24 @@ async fn show(client: &Client, status: &Status, context: &Context) -> Result<Exi
     Ok(if is_held { Exit::Busy } else { Exit::Success })
 }
 
-/// The processes of this machine that still run although the lock that was kept for them is lost.
-async fn lost_by(client: &Client, key: &str, context: &Context) -> Result<Vec<Value>, Failure> {
-    let mut holds = keeper::holds(&context.identity(client)?).await;
+/// Who is in the way of a lock on a path.
+async fn show_path(client: &Client, tree: &TreePath, context: &Context) -> Result<Exit, Failure> {
+    let found = in_the_way(tree, Mode::Exclusive, client).await?;
+    let text = if found.is_empty() { "free".to_owned() } else { found.join("\n  ") };
+    let (path, key, held) = (tree.as_str(), tree.key().as_str(), !found.is_empty());
+    let json = || json!({ "path": path, "key": key, "held": held, "in_the_way": found });
+    context.answer_with(json, || format!("{}: {text}", plain(path)))?;
+    Ok(if held { Exit::Busy } else { Exit::Success })
+}
+
+async fn lost_by(key: &str, identity: &str) -> Vec<Value> {
+    let mut holds = keeper::holds(identity).await;
     holds.retain(|kept| kept.lost.is_some() && kept.keys.iter().any(|held| held == key));
     let fields = |kept: Kept| {
         let name = Some(kept.owner).filter(|owner| !owner.is_empty());
         json!({ "pid": kept.pid, "command": kept.command, "label": kept.label, "name": name, "reason": kept.lost })
     };
-    Ok(holds.into_iter().map(fields).collect())
+    holds.into_iter().map(fields).collect()
 }
 
 fn sentence(lost: &Value) -> String {

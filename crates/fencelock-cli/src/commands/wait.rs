@@ -5,13 +5,15 @@ use crate::args::Wait;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::json::{millis, state};
-use crate::keeper::{Awaited, held_above};
+use crate::keeper::held_above;
 use crate::nesting::Nesting;
+use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::report::{Event, WaitStatus};
 use crate::text::{holding, plain, quarantine};
 use fencelock::contract::Occupied;
-use fencelock::{Capabilities, Client, Error, Expiry, Fault, Holding, Mode, Span, Unknown};
+use fencelock::{Capabilities, Client, Error, Expiry, Fault, Holding, Span, Unknown};
+use serde_json::json;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
@@ -32,12 +34,11 @@ pub(super) async fn wait(wait: Wait, context: &Context) -> Result<Exit, Failure>
                 outer.check(slot, &backend, client).await?;
             }
             // It is free when no hold of any mode is left, as for an exclusive lock, and no slot.
-            let keys = std::slice::from_ref(&wait.key);
-            let awaited = Awaited { keys, mode: Mode::Exclusive, slots: None, with_slots: true, nested_ok };
+            let plan = Plan { keys: vec![wait.key.clone()], nested_ok, awaits_slots: true, ..Plan::default() };
             tokio::select! {
                 biased;
                 ended = until_free(&wait, client, context) => ended,
-                refused = held_above(awaited, &backend, client) => Err(refused),
+                refused = held_above(&plan, &backend, client) => Err(refused),
             }
         })
         .await
@@ -137,7 +138,9 @@ async fn look(
             Err(Error::unreachable(cause))
         }
         Err(why) => {
-            context.report.emit(&Event::SlotsUnknown { key: &wait.key, why: why.to_string() });
+            let text = format!("{} is free; whether slots of it are held is unknown: {why}", wait.key);
+            let fields = json!({ "key": wait.key, "reason": why.to_string() });
+            context.report.emit(&Event::info("slots_unknown", text, fields));
             Ok(None)
         }
     }

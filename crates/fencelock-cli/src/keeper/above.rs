@@ -1,10 +1,12 @@
 //! Locks that are kept for a process that a command runs under: to wait for them would be in vain.
 
+use super::Kept;
 use super::socket::{Peer, address, has_other_keeper, named, others_have_keepers, sessions};
-use super::{Awaited, Kept};
-use crate::descendants::{Ancestor, ancestors};
 use crate::exit::{Exit, Failure};
 use crate::mode;
+use crate::nesting::held_by_ancestor;
+use crate::plan::Plan;
+use crate::proc::{Ancestor, ancestors};
 use crate::text::owner_of;
 use fencelock::{Client, Mode, Occupant};
 use std::future::pending;
@@ -16,13 +18,13 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Waits until it turns out that a lock of this command is kept for a process that it runs under. Cancel safe.
-pub(crate) async fn held_above(awaited: Awaited<'_>, backend: &str, client: &Client) -> Failure {
+pub(crate) async fn held_above(awaited: &Plan, backend: &str, client: &Client) -> Failure {
     held_above_but(awaited, "", None, backend, client).await
 }
 
 /// The same for the request of an owner. Its own session is excluded, whose keeper is asked for the locks.
 pub(super) async fn held_above_but(
-    awaited: Awaited<'_>,
+    awaited: &Plan,
     owner: &str,
     own: Option<(&Ancestor, Option<i32>)>,
     backend: &str,
@@ -35,14 +37,17 @@ pub(super) async fn held_above_but(
     loop {
         sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
-        let mut above = ancestors();
-        above.extend(own.map(|(process, _)| process.clone()));
+        let ancestors = ancestors();
+        let above: Vec<_> = ancestors.iter().chain(own.map(|(process, _)| process)).cloned().collect();
         let mut asked: Vec<_> = own.and_then(|(_, keeper)| keeper).into_iter().collect();
         let holds = ask_above(&above, own.map(|(process, _)| process), backend, &mut asked).await;
         let mut refused = in_vain(&holds, awaited, owner);
         // A request may cost money.
         if refused.is_none() && (others_have_keepers() || has_other_keeper(&above, &asked)) {
             refused = unasked(&above, &asked, awaited, client).await;
+        }
+        if refused.is_none() {
+            refused = held_by_ancestor(&ancestors, awaited, client).await;
         }
         if let Some(why) = refused {
             return why;
@@ -67,7 +72,7 @@ async fn ask_above(above: &[Ancestor], own: Option<&Ancestor>, backend: &str, as
 }
 
 /// Another owner releases its locks when its turn ends, so a request that names its own owner waits for them.
-fn in_vain(holds: &[Kept], awaited: Awaited<'_>, owner: &str) -> Option<Failure> {
+fn in_vain(holds: &[Kept], awaited: &Plan, owner: &str) -> Option<Failure> {
     let may_matter = |kept: &&Kept| kept.owner.is_empty() || owner.is_empty() || kept.owner == owner;
     let holds: Vec<_> = holds.iter().filter(may_matter).collect();
     let (first, key) = conflict(&holds, awaited)?;
@@ -86,18 +91,24 @@ fn in_vain(holds: &[Kept], awaited: Awaited<'_>, owner: &str) -> Option<Failure>
 
 /// The first of these holds that is too much for a request, with the key: one of both is exclusive, or there are too few permits for all
 /// of them. Of slots, all are held.
-pub(super) fn conflict<'a>(holds: &[&'a Kept], awaited: Awaited<'a>) -> Option<(&'a Kept, String)> {
+pub(super) fn conflict<'a>(holds: &[&'a Kept], awaited: &'a Plan) -> Option<(&'a Kept, String)> {
     if let Some(slots) = awaited.slots {
         let key = awaited.keys.first()?;
         let holder = |slot| holds.iter().find(|kept| kept.keys.contains(&format!("{key}#{slot}")));
         let holders: Option<Vec<_>> = (0..slots).map(holder).collect();
         return Some((holders?.first()?, key.clone()));
     }
+    if let Some(locks) = awaited.of_path() {
+        let is_free = |held: &str, by: Mode| locks.iter().all(|(key, mode)| *key != *held || mode.same_class(by));
+        let kept = holds.iter().find(|kept| kept.locks().iter().any(|(key, mode)| !is_free(key, *mode)))?;
+        return Some((kept, awaited.keys[0].clone()));
+    }
     let (weight, limit) = mode::permits(awaited.mode);
     let mut wanted = u64::from(weight.unwrap_or_default());
-    holds.iter().find_map(|kept| {
+    holds.iter().filter(|kept| kept.tree.is_none()).find_map(|kept| {
         let is_slot = |held: &str, key: &str| held.strip_prefix(key).is_some_and(|rest| rest.starts_with('#'));
-        let of = |key: &&String| kept.keys.iter().any(|held| held == *key || awaited.with_slots && is_slot(held, key));
+        let of =
+            |key: &&String| kept.keys.iter().any(|held| held == *key || awaited.awaits_slots && is_slot(held, key));
         let key = awaited.keys.iter().find(of)?;
         let (permits, _) = mode::permits(kept.mode);
         wanted = wanted.saturating_add(permits.unwrap_or_default().into());
@@ -109,7 +120,7 @@ pub(super) fn conflict<'a>(holds: &[&'a Kept], awaited: Awaited<'a>) -> Option<(
 
 /// What the record of a lock says of a keeper that could not be asked: it is of another user or in another network namespace, does not
 /// answer, or has another URL for this backend. Without an answer of the backend nothing is refused.
-async fn unasked(above: &[Ancestor], asked: &[i32], awaited: Awaited<'_>, client: &Client) -> Option<Failure> {
+async fn unasked(above: &[Ancestor], asked: &[i32], awaited: &Plan, client: &Client) -> Option<Failure> {
     let one = |key: String| async move {
         let found = client.inspect(&key).await.ok().flatten()?;
         found.holders.iter().find_map(|hold| {
@@ -123,6 +134,7 @@ async fn unasked(above: &[Ancestor], asked: &[i32], awaited: Awaited<'_>, client
                 command: String::new(),
                 label: None,
                 keys: vec![key.clone()],
+                tree: None,
                 mode: hold.mode,
                 lost: None,
             };
@@ -132,8 +144,9 @@ async fn unasked(above: &[Ancestor], asked: &[i32], awaited: Awaited<'_>, client
     let mut found = Vec::new();
     match awaited.slots {
         None => {
-            for key in awaited.keys {
-                found.extend(one(key.clone()).await);
+            let keys = awaited.of_path().map(|locks| locks.into_iter().map(|(key, _)| key.to_string()).collect());
+            for key in keys.unwrap_or_else(|| awaited.keys.clone()) {
+                found.extend(one(key).await);
             }
         }
         Some(slots) => {

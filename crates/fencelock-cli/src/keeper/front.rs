@@ -1,27 +1,24 @@
 use super::above::held_above_but;
-use super::socket::{ANSWER, Answer, Peer, address, silent, unreachable_keeper};
+use super::asked::Asked;
+use super::socket::{Peer, address, unreachable_keeper};
 use super::watched::Watched;
-use super::{Done, ROLE, Request, Wanted};
+use super::{Done, ROLE, Request};
 use crate::args::{Acquire, Release};
-use crate::child_socket::{encode_command, send_descriptors};
+use crate::child_socket::{self, send_job};
 use crate::commands::run::check_all;
 use crate::context::{Context, LEAVING, write_delivered};
 use crate::exit::{Exit, Failure};
 use crate::plan::Plan;
 use crate::progress::Progress;
+use crate::serve::Wanted;
 use crate::text::label_of;
 use fencelock::Client;
+use serde_json::Value;
 use std::ffi::OsString;
-use std::io::{self, Write};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::io;
 use std::time::Duration;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
-/// What `acquire` sends when the answer is delivered.
-pub(super) const DELIVERED: &str = "delivered";
 /// How often a keeper is looked for, or started: it may end, or be killed, while a request is on its way to it or waits.
 const TRIES: u32 = 20;
 const BETWEEN_TRIES: Duration = Duration::from_millis(25);
@@ -36,14 +33,20 @@ pub(crate) async fn acquire(acquire: &Acquire, pid: u32, context: &Context) -> R
         return Err(usage(format!("--while-pid {pid}: {why}")));
     }
     let watched = Watched::open(pid)?;
+    if acquire.end_group && !watched.is_leader() {
+        let why =
+            "leads no process group and no session, so its end tells nobody what it has left; start it with setsid";
+        return Err(usage(format!("--end-group: process {pid} ({}) {why}", watched.command)));
+    }
     let owner = acquire.owner.clone().unwrap_or_default();
     let label = label_of(&owner, (pid, &watched.command), acquire.label.as_deref());
-    let plan = Plan::of_keeper(acquire, &label).map_err(usage)?;
+    let mut plan = Plan { label: Some(label), ..Plan::of_acquire(acquire).map_err(usage)? };
     let client = context.connect_to_wait().await?;
-    let backend = check_all(&plan, &client, context).await?;
+    let backend = check_all(&mut plan, &client, context).await?;
     let draws = context.report.draws_progress();
     let (label, options) = (acquire.label.clone(), context.options()?);
-    let wanted = Wanted { owner, options, plan, label, report: context.report, draws };
+    let asked = Asked { pid, options, label, report: context.report, draws };
+    let wanted = Wanted { plan, is_list: false, owner: Some(owner), asked: Some(Box::new(asked)), has: Vec::new() };
     let done = ask(&wanted, &watched, &backend, &client).await;
     let _ = client.close(LEAVING).await;
     done.map(|()| Exit::Success)
@@ -51,24 +54,30 @@ pub(crate) async fn acquire(acquire: &Acquire, pid: u32, context: &Context) -> R
 
 async fn ask(wanted: &Wanted, watched: &Watched, backend: &str, client: &Client) -> Result<(), Failure> {
     let (process, address) = (watched.as_ancestor()?, address(backend, &watched.fingerprint()?));
-    let progress = Progress::of_keys(&wanted.plan.keys, wanted.report);
+    let report = wanted.asked.as_ref().map(|asked| asked.report).unwrap_or_default();
+    let (progress, owner) = (Progress::of_keys(&wanted.plan.keys, report), wanted.owner.as_deref().unwrap_or_default());
     for _ in 0..TRIES {
         let wait = wanted.plan.wait.map(|limit| limit.saturating_sub(progress.waited()));
         let plan = Plan { wait, ..wanted.plan.clone() };
         let request = Request::Acquire(Box::new(Wanted { plan, ..wanted.clone() }));
         let mut keeper = match Peer::connect(&address).await? {
             Some(keeper) => keeper,
-            None => start(watched)?,
+            None => start(watched).await?,
         };
         let own = Some((&process, keeper.pid));
         let asked = tokio::select! {
             biased;
-            asked = answer(&mut keeper, &request, &progress) => asked,
-            refused = held_above_but((&wanted.plan).into(), &wanted.owner, own, backend, client) => Err(refused),
+            asked = keeper.ask(&request, |shown| progress.show(shown)) => asked,
+            refused = held_above_but(&wanted.plan, owner, own, backend, client) => Err(refused),
         };
         progress.clear();
         match asked? {
-            Some(text) => return deliver(keeper, &text).await,
+            Some(text) => return deliver(keeper, text.as_str().unwrap_or_default()).await,
+            None if watched.has_ended() => {
+                let Watched { pid, command, .. } = watched;
+                let why = format!("process {pid} ({command}) has ended, so the lock was not acquired for it");
+                return Err(Failure::new(Exit::Usage, why));
+            }
             // It ends, or was killed, or another one was quicker.
             None => sleep(BETWEEN_TRIES).await,
         }
@@ -80,57 +89,33 @@ async fn ask(wanted: &Wanted, watched: &Watched, backend: &str, client: &Client)
     Err(Failure::new(Exit::System, why))
 }
 
-/// `None` if the keeper has ended without an answer.
-async fn answer(keeper: &mut Peer, request: &Request, progress: &Progress) -> Result<Option<String>, Failure> {
-    if keeper.write(request).await.is_err() {
-        return Ok(None);
-    }
-    loop {
-        let answer = timeout(ANSWER, keeper.read()).await.map_err(|_| silent(keeper.pid))?;
-        match answer {
-            Ok(Some(Answer::Alive)) => {}
-            Ok(Some(Answer::Shown(shown))) => progress.show(shown),
-            Ok(Some(Answer::Done(text))) => return Ok(Some(text.as_str().unwrap_or_default().to_owned())),
-            Ok(Some(Answer::Failed(code, message))) => return Err(Failure { exit: Exit::of_code(code), message }),
-            _ => return Ok(None),
-        }
-    }
-}
-
 async fn deliver(mut keeper: Peer, text: &str) -> Result<(), Failure> {
     if let Err(failure) = write_delivered(text) {
-        // Nobody could release the lock. The keeper closes its side when it has done it.
-        keeper.finish().await;
-        let released = timeout(ANSWER, keeper.read::<Answer>()).await.is_ok_and(|end| matches!(end, Ok(None)));
+        // Nobody could release the lock.
+        let done = all_done(keeper.ask(&Request::GiveBack, drop).await.ok().flatten());
+        let released = done.is_some_and(|done| done.iter().all(|done| done.released == Some(true)));
         let outcome = if released { "the lock was released" } else { "the lock ends with its lease" };
         return Err(Failure::new(failure.exit, format!("{}; {outcome}", failure.message)));
     }
-    let told = keeper.write(&DELIVERED).await;
-    told.map_err(|error| Failure::system("reach the process that keeps the lock", error))
+    let ended = || Failure::system("reach the process that keeps the lock", "it has ended");
+    keeper.ask(&Request::Keep, drop).await?.map(drop).ok_or_else(ended)
 }
 
-/// Starts a keeper.
-fn start(watched: &Watched) -> Result<Peer, Failure> {
-    let started = || -> io::Result<Peer> {
-        let (mut socket, theirs) = UnixStream::pair()?;
-        let mut command = Command::new("/proc/self/exe");
-        command.arg0("fencelock").arg(ROLE).stdin(OwnedFd::from(theirs));
+fn all_done(answer: Option<Value>) -> Option<Vec<Done>> {
+    serde_json::from_value(answer?).ok()
+}
+
+/// Starts a keeper, which is not waited for: it outlives this process.
+async fn start(watched: &Watched) -> Result<Peer, Failure> {
+    let started = async || -> io::Result<Peer> {
         // It writes no output; a reader of that of `acquire` must not wait for it. This is there also where /dev/null is not.
-        command.stdout(Stdio::from(watched.descriptor()?));
-        // It is not waited for: it outlives this process.
-        let keeper = command.spawn()?.id();
-        // The socket of the other side is closed here with the command.
-        drop(command);
-        let words = encode_command(&std::env::args_os().collect::<Vec<OsString>>());
-        send_descriptors(&socket, words.len(), &[watched.descriptor()?])?;
-        socket.write_all(&words)?;
-        socket.set_nonblocking(true)?;
-        let mut peer = Peer::of(tokio::net::UnixStream::from_std(socket)?);
-        peer.pid = i32::try_from(keeper).ok();
-        Ok(peer)
+        let output = watched.descriptor()?;
+        let (keeper, socket) = child_socket::start(|keeper| _ = keeper.arg(ROLE).stdout(output))?;
+        send_job(&socket, &std::env::args_os().collect::<Vec<OsString>>(), &[watched.descriptor()?]).await?;
+        Ok(Peer { pid: i32::try_from(keeper.id()).ok(), ..Peer::of(socket) })
     };
-    started()
-        .map_err(|error| Failure::system("start the process that keeps the lock", Failure::why_not_started(&error)))
+    let failed = |error| Failure::system("start the process that keeps the lock", Failure::why_not_started(&error));
+    started().await.map_err(failed)
 }
 
 /// Releases all locks of an owner.
@@ -146,9 +131,9 @@ pub(crate) async fn release_all(release: &Release, pid: u32, context: &Context) 
         );
         return Err(Failure::new(Exit::Unreachable, why));
     };
-    let answer = keeper.release_all(release.owner.as_deref().unwrap_or_default()).await?;
+    let (owner, tree) = (release.owner.clone().unwrap_or_default(), release.tree.tree()?);
     // It may have ended, and released all.
-    let mut done: Vec<Done> = answer.and_then(|answer| serde_json::from_value(answer).ok()).unwrap_or_default();
+    let mut done = all_done(keeper.ask(&Request::ReleaseAll { owner, tree }, drop).await?).unwrap_or_default();
     done.sort_by_key(|done| done.released != Some(true));
     Ok(done)
 }

@@ -1,4 +1,4 @@
-//! How a keeper is found, and the lines of JSON between it and its clients.
+//! How a keeper is found, and asked: docs/en/serve.md specifies its lines, and [`Request`] its methods.
 //!
 //! The name of its socket is abstract: it needs no directory that can be written, is there exactly as long as the keeper, and the kernel
 //! gives it to one of several keepers that start at the same time. Everybody in the namespace of the network can connect to it, so both
@@ -6,43 +6,44 @@
 //! container with the network of the host is not. From another network namespace a keeper cannot be asked: see `above`.
 
 use super::{Kept, ROLE, Request};
-use crate::descendants::{Ancestor, every_number, number_in, raw, read_lossy};
+use crate::child_socket::JsonLines;
 use crate::exit::{Exit, Failure};
+use crate::proc::{Ancestor, arguments_of, every_number, is_stopped, namespace_of, read_lossy, word_after};
 use crate::progress::Shown;
 use crate::text::process_of;
 use fencelock::Owner;
-use rustix::process::geteuid;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use fencelock::contract::fnv1a;
+use rustix::process::{Pid, geteuid};
+use serde::Deserialize;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{Instant, timeout};
 
-/// For a line that is there already, and for a line that the other side has to read.
-pub(super) const LINE: Duration = Duration::from_secs(1);
-/// A keeper says so often that it works on a request.
-pub(super) const BEAT: Duration = Duration::from_secs(1);
+/// A keeper that says nothing for so long is asked whether it lives.
+const BEAT: Duration = Duration::from_secs(1);
 /// A keeper that says nothing for so long is stopped. It releases within two seconds, or leaves its locks to the end of their leases.
-pub(super) const ANSWER: Duration = Duration::from_secs(6);
-/// Far more than the locks of a session take.
-const LONGEST_LINE: usize = 1 << 24;
+const ANSWER: Duration = Duration::from_secs(6);
+/// The id of a request: a connection has one at a time.
+pub(super) const FIRST: u64 = 1;
 
-/// What a keeper answers.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Answer {
-    /// It has the request, and works on it.
-    Alive,
+/// What a keeper says.
+#[derive(Debug, Deserialize)]
+struct Said {
+    /// That of another request answers whether it lives.
+    id: Option<u64>,
+    result: Option<Value>,
+    error: Option<Refusal>,
     /// For the user.
-    Shown(Shown),
-    /// The result. The last answer, as the next one.
-    Done(Value),
-    Failed(u8, String),
+    params: Option<Shown>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Refusal {
+    code: i64,
+    message: String,
 }
 
 /// The address of the keeper of this process on this backend. Its user is a part of it: others can take it, and then it is refused.
@@ -52,11 +53,7 @@ pub(super) fn address(backend: &str, process: &str) -> String {
 
 /// What the addresses of the keepers of this user on a backend begin with. A backend has any length, and an address 107 bytes.
 fn addresses(backend: &str) -> String {
-    // FNV-1a: it is the same in every version of this program.
-    let hash = backend
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-    format!("fencelock/{}/{hash:016x}/", geteuid().as_raw())
+    format!("fencelock/{}/{:016x}/", geteuid().as_raw(), fnv1a(backend))
 }
 
 /// Takes the address. It fails if somebody has it.
@@ -67,16 +64,14 @@ pub(super) fn listen(address: &str) -> io::Result<UnixListener> {
 /// The other side of a connection.
 #[derive(Debug)]
 pub(super) struct Peer {
-    stream: BufReader<UnixStream>,
-    /// What was read of the next line.
-    line: Vec<u8>,
+    pub(super) lines: JsonLines,
     pub(super) pid: Option<i32>,
 }
 
 impl Peer {
     pub(super) fn of(stream: UnixStream) -> Self {
         let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
-        Self { stream: BufReader::new(stream), line: Vec::new(), pid }
+        Self { lines: JsonLines::new(stream), pid }
     }
 
     /// The keeper with this address; `None` if there is none.
@@ -105,66 +100,58 @@ impl Peer {
         }
     }
 
-    /// The next client of this user, in this namespace of processes.
-    pub(super) async fn accept(listener: &UnixListener) -> Self {
-        loop {
-            let Ok((stream, _)) = listener.accept().await else {
-                // Without a descriptor for it.
-                tokio::time::sleep(LINE).await;
-                continue;
-            };
-            let same_user = stream.peer_cred().is_ok_and(|peer| peer.uid() == geteuid().as_raw());
-            let peer = Self::of(stream);
-            if same_user && peer.pid.is_some_and(|pid| namespace(&pid.to_string()) == namespace("self")) {
-                return peer;
-            }
-        }
+    async fn say(&mut self, id: u64, mut message: Value) -> io::Result<()> {
+        (message["jsonrpc"], message["id"]) = ("2.0".into(), id.into());
+        self.lines.write(&message).await
     }
 
-    /// The next line; `None` after the last one. Cancel safe.
-    pub(super) async fn read<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
-        let left = LONGEST_LINE.saturating_sub(self.line.len());
-        (&mut self.stream).take(left as u64).read_until(b'\n', &mut self.line).await?;
-        let line = std::mem::take(&mut self.line);
-        if line.last() != Some(&b'\n') {
+    /// The answer; `None` if the keeper ends. What became of its locks then, the backend tells.
+    ///
+    /// # Errors
+    /// It refuses, or says nothing.
+    pub(super) async fn ask(&mut self, request: &Request, show: impl Fn(Shown)) -> Result<Option<Value>, Failure> {
+        if self.say(FIRST, json!(request)).await.is_err() {
             return Ok(None);
         }
-        Ok(Some(serde_json::from_slice(&line)?))
-    }
-
-    /// # Errors
-    /// The other side has ended, or does not read.
-    pub(super) async fn write(&mut self, message: &impl Serialize) -> io::Result<()> {
-        let line = serde_json::to_string(message)? + "\n";
-        timeout(LINE, self.stream.write_all(line.as_bytes())).await?
-    }
-
-    /// The end of what this side has to say.
-    pub(super) async fn finish(&mut self) {
-        let _ = self.stream.shutdown().await;
-    }
-
-    /// The answer to a request that asks for no lock; `None` if the keeper ends.
-    async fn ask(&mut self, request: &Request, limit: Duration) -> Result<Option<Value>, Failure> {
-        let pid = self.pid;
-        let asked = async {
-            self.write(request).await?;
-            loop {
-                match self.read().await? {
-                    Some(Answer::Done(answer)) => return Ok(Some(answer)),
-                    Some(_) => {}
-                    None => return Ok::<_, io::Error>(None),
+        let mut heard = Instant::now();
+        loop {
+            match timeout(BEAT, self.lines.read::<Said>()).await {
+                Err(_) if heard.elapsed() >= ANSWER || self.pid.is_some_and(is_stopped) => {
+                    return Err(silent(self.pid));
                 }
+                Err(_) => {
+                    if self.say(0, json!({ "method": "hello", "params": { "protocol": 1 } })).await.is_err() {
+                        return Ok(None);
+                    }
+                    continue;
+                }
+                Ok(Ok(Some(Said { params: Some(shown), .. }))) => show(shown),
+                Ok(Ok(Some(Said { id: Some(FIRST), error: Some(Refusal { code, message }), .. }))) => {
+                    return Err(Failure { exit: u8::try_from(code).map_or(Exit::System, Exit::of_code), message });
+                }
+                Ok(Ok(Some(Said { id: Some(FIRST), result, .. }))) => return Ok(result),
+                Ok(Ok(Some(_))) => {}
+                Ok(_) => return Ok(None),
             }
-        };
-        // What became of a lock whose keeper has ended, the backend tells.
-        timeout(limit, asked).await.map_or_else(|_| Err(silent(pid)), |answer| Ok(answer.unwrap_or_default()))
+            heard = Instant::now();
+        }
     }
 }
 
-/// The namespace of processes that this process is in.
-fn namespace(process: &str) -> Option<u64> {
-    Some(std::fs::metadata(format!("/proc/{process}/ns/pid")).ok()?.ino())
+/// The next client of this user, in this namespace of processes.
+pub(super) async fn accept(listener: &UnixListener) -> UnixStream {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            // Without a descriptor for it.
+            tokio::time::sleep(BEAT).await;
+            continue;
+        };
+        let Ok(peer) = stream.peer_cred() else { continue };
+        let is_here = peer.pid().is_some_and(|pid| namespace_of(&pid.to_string()) == namespace_of("self"));
+        if peer.uid() == geteuid().as_raw() && is_here {
+            return stream;
+        }
+    }
 }
 
 pub(super) fn silent(keeper: Option<i32>) -> Failure {
@@ -196,8 +183,8 @@ pub(crate) fn exist(backend: &str) -> bool {
 pub(crate) async fn ask(backend: &str, owner: &Owner, request: &Request) -> Result<Option<Value>, Failure> {
     for session in sessions(backend) {
         let Ok(Some(mut keeper)) = Peer::connect(&address(backend, &session)).await else { continue };
-        if keeper.pid.is_some_and(|pid| is(owner, pid)) {
-            return keeper.ask(request, ANSWER).await;
+        if keeper.pid.is_some_and(|pid| is_of(owner, pid)) {
+            return keeper.ask(request, drop).await;
         }
     }
     Ok(None)
@@ -216,17 +203,13 @@ pub(crate) async fn holds(backend: &str) -> Vec<Kept> {
 impl Peer {
     /// What a keeper holds; `None` if it does not answer.
     pub(super) async fn holds(&mut self) -> Option<Vec<Kept>> {
-        serde_json::from_value(self.ask(&Request::Holds, LINE).await.ok()??).ok()
-    }
-
-    /// Releases all locks of an owner.
-    pub(super) async fn release_all(&mut self, owner: &str) -> Result<Option<Value>, Failure> {
-        self.ask(&Request::ReleaseAll { owner: owner.to_owned() }, ANSWER).await
+        let holds = timeout(BEAT, self.ask(&Request::Holds, drop)).await.ok()?;
+        serde_json::from_value(holds.ok()??).ok()
     }
 }
 
 /// Whether a record names this process of this machine.
-fn is(owner: &Owner, pid: i32) -> bool {
+pub(crate) fn is_of(owner: &Owner, pid: i32) -> bool {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let this = u32::try_from(pid).ok().and_then(|pid| Owner::new(&host, pid, None).ok());
     this.is_some_and(|this| this.process() == owner.process())
@@ -235,18 +218,17 @@ fn is(owner: &Owner, pid: i32) -> bool {
 /// The keeper on this machine that a record names, and the process that it keeps locks for, as the kernel shows both: a label may
 /// contain anything, and another machine may have the same name.
 pub(crate) fn named(owner: &Owner) -> Option<(i32, i32)> {
-    let keeper = i32::try_from(owner.pid()?).ok().filter(|pid| is(owner, *pid) && is_keeper(*pid))?;
+    let keeper = i32::try_from(owner.pid()?).ok().filter(|pid| is_of(owner, *pid) && is_keeper(*pid))?;
     Some((keeper, process_of_keeper(keeper).or_else(|| process_of(owner.label()?))?))
 }
 
 fn is_keeper(pid: i32) -> bool {
-    let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    arguments == format!("fencelock\0{ROLE}\0").as_bytes()
+    arguments_of(pid) == ["fencelock", ROLE]
 }
 
 /// The process that a keeper keeps locks for. Its standard input is the descriptor of it, which other users cannot read.
 fn process_of_keeper(keeper: i32) -> Option<i32> {
-    number_in(&fdinfo(keeper))
+    word_after("Pid:", fdinfo(keeper))?.parse().ok()
 }
 
 fn fdinfo(keeper: i32) -> String {
@@ -254,7 +236,7 @@ fn fdinfo(keeper: i32) -> String {
 }
 
 fn keepers() -> impl Iterator<Item = i32> {
-    every_number().into_iter().map(raw).filter(|pid| is_keeper(*pid))
+    every_number().into_iter().map(Pid::as_raw_pid).filter(|pid| is_keeper(*pid))
 }
 
 /// A keeper of this process, on any backend, that cannot be asked from here.
@@ -292,7 +274,7 @@ mod tests {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let owner = |host: &str| Owner::new(host, this, Some(&format!("while {this} sh"))).unwrap();
         let pid = i32::try_from(this).unwrap();
-        assert!(is(&owner(&host), pid) && !is(&owner("elsewhere"), pid));
+        assert!(is_of(&owner(&host), pid) && !is_of(&owner("elsewhere"), pid));
         assert_eq!(named(&owner(&host)), None, "this process is no keeper");
     }
 }

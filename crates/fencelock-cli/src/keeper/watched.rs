@@ -1,8 +1,8 @@
-use crate::descendants::{Ancestor, fingerprint, number_in, user_of};
 use crate::exit::{Exit, Failure};
+use crate::proc::{Ancestor, fingerprint, name_of, user_of, word_after};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, geteuid, getuid, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, geteuid, getuid};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use tokio::io::Interest;
@@ -12,7 +12,7 @@ use tokio::io::unix::AsyncFd;
 #[derive(Debug)]
 pub(crate) struct Watched {
     pub(super) pid: u32,
-    in_proc: i32,
+    pub(super) in_proc: i32,
     /// See [`fingerprint`]: another container has another process with the same number.
     fingerprint: Option<String>,
     /// As `ps` shows it, without its arguments.
@@ -26,15 +26,19 @@ impl Watched {
         let refused = |why: &str| Failure::new(Exit::Usage, format!("--while-pid {pid}: {why}"));
         let number =
             i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(|| refused("no process has this number"))?;
-        let descriptor = pidfd_open(number, PidfdFlags::empty()).map_err(|error| match error {
+        let descriptor = descriptor_of(number).map_err(|error| match error {
             Errno::SRCH => refused("there is no process with this number, or it has ended"),
+            Errno::NOTSUP => {
+                let why = "--while-pid needs Linux, which can tell the end of a process exactly";
+                Failure::new(Exit::Usage, format!("{why}; use `fencelock run KEY -- COMMAND`"))
+            }
             Errno::INVAL | Errno::NOENT => refused("this is a thread; name its process"),
             error => Failure::system(&format!("watch process {pid}"), error),
         })?;
         let in_proc = number_in_proc(&descriptor, pid);
         let (watched, owner) = (Self::numbered(pid, in_proc, descriptor), user_of(in_proc));
         // What was read is about this process only if it still has the number.
-        if has_ended(watched.as_fd()) {
+        if watched.has_ended() {
             return Err(refused("this process has ended"));
         }
         let owner = owner.ok_or_else(|| refused("the user of this process cannot be read from /proc"))?;
@@ -52,7 +56,8 @@ impl Watched {
 
     fn numbered(pid: u32, in_proc: i32, descriptor: OwnedFd) -> Self {
         let fingerprint = i32::try_from(pid).ok().and_then(|pid| fingerprint(pid, in_proc));
-        Self { pid, in_proc, fingerprint, command: command_of(in_proc), descriptor }
+        // Control characters are not valid in a label.
+        Self { pid, in_proc, fingerprint, command: name_of(in_proc).replace(char::is_control, "?"), descriptor }
     }
 
     /// # Errors
@@ -68,22 +73,30 @@ impl Watched {
         Ok(Ancestor { pid: self.in_proc, fingerprint: self.fingerprint()? })
     }
 
+    /// Whether it leads a process group or a session, whose members the kernel can tell after its end.
+    pub(super) fn is_leader(&self) -> bool {
+        let number = i32::try_from(self.pid).ok().map(nix::unistd::Pid::from_raw);
+        // Not with rustix: a group that began outside a namespace has the number zero in it.
+        [nix::unistd::getpgid(number), nix::unistd::getsid(number)].iter().any(|led| led.ok() == number)
+    }
+
     pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
         self.descriptor.try_clone()
     }
 
     /// Sends a signal to it, and to no other process.
-    pub(super) fn signal(&self, signal: Signal) -> io::Result<()> {
-        Ok(pidfd_send_signal(&self.descriptor, signal)?)
+    #[cfg(target_os = "linux")]
+    pub(super) fn signal(&self, signal: rustix::process::Signal) -> io::Result<()> {
+        Ok(rustix::process::pidfd_send_signal(&self.descriptor, signal)?)
     }
 
-    /// Its end. The future holds a copy of the descriptor.
-    #[allow(
-        deprecated,
-        reason = "the successor is newer than the oldest tokio that is supported; an OwnedFd is always valid"
-    )]
-    pub(super) fn end(&self) -> io::Result<End> {
-        Ok(End(AsyncFd::with_interest(self.descriptor()?, Interest::READABLE)?))
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn signal(&self, _: rustix::process::Signal) -> io::Result<()> {
+        Err(Errno::NOTSUP.into())
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        has_ended(self.as_fd())
     }
 }
 
@@ -95,11 +108,20 @@ impl AsFd for Watched {
 
 /// The end of a process.
 #[derive(Debug)]
-pub(super) struct End(AsyncFd<OwnedFd>);
+pub(crate) struct End(AsyncFd<OwnedFd>);
 
 impl End {
+    /// Of the kernel's descriptor of the process.
+    #[allow(
+        deprecated,
+        reason = "the successor is newer than the oldest tokio that is supported; an OwnedFd is always valid"
+    )]
+    pub(crate) fn of(descriptor: OwnedFd) -> io::Result<Self> {
+        Ok(Self(AsyncFd::with_interest(descriptor, Interest::READABLE)?))
+    }
+
     /// Waits for it. Cancel safe.
-    pub(super) async fn wait(&self) {
+    pub(crate) async fn wait(&self) {
         while !has_ended(self.0.as_fd()) {
             match self.0.readable().await {
                 Ok(mut ready) => ready.clear_ready(),
@@ -110,6 +132,17 @@ impl End {
     }
 }
 
+/// The kernel's descriptor of the process that has this number now.
+#[cfg(target_os = "linux")]
+pub(crate) fn descriptor_of(process: Pid) -> rustix::io::Result<OwnedFd> {
+    rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty())
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn descriptor_of(_: Pid) -> rustix::io::Result<OwnedFd> {
+    Err(Errno::NOTSUP)
+}
+
 /// A descriptor of a process is readable once the process has ended, also before its parent has waited for it.
 fn has_ended(descriptor: BorrowedFd<'_>) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -118,14 +151,6 @@ fn has_ended(descriptor: BorrowedFd<'_>) -> bool {
 
 /// Its number in `/proc`, which may show another namespace of numbers.
 fn number_in_proc(descriptor: &OwnedFd, pid: u32) -> i32 {
-    let number = number_in(&format!("/proc/self/fdinfo/{}", descriptor.as_raw_fd()));
-    number.or_else(|| pid.try_into().ok()).unwrap_or_default()
-}
-
-/// A process may give itself any name; control characters are not valid in a label.
-fn command_of(pid: i32) -> String {
-    let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let name = String::from_utf8_lossy(&name);
-    let plain = |c: char| if c.is_control() { '?' } else { c };
-    name.trim_end_matches('\n').chars().map(plain).collect()
+    let number = word_after("Pid:", format!("/proc/self/fdinfo/{}", descriptor.as_raw_fd()));
+    number.and_then(|number| number.parse().ok()).or_else(|| pid.try_into().ok()).unwrap_or_default()
 }

@@ -12,24 +12,59 @@
 
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "without a subreaper there is no watcher"))]
 
-mod message;
 #[cfg(target_os = "linux")]
 mod process;
 
-#[cfg(target_os = "linux")]
-use crate::child_socket::{self, MessageBuffer};
-#[cfg(target_os = "linux")]
-use message::WrapperMessage;
-pub(crate) use message::{Deadlines, WatcherMessage};
+use crate::change::Change;
+use crate::child_socket::{JsonLines, Variable, send, send_job, set_environment, start};
+use crate::descendants::adopt_orphans;
 #[cfg(target_os = "linux")]
 pub(crate) use process::run;
 
-#[cfg(not(target_os = "linux"))]
-use crate::exit::Exit;
+use fencelock::Moment;
 use rustix::process::Pid;
+use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::Child;
+use std::time::Duration;
+
+/// The times at which the watcher acts if the wrapper does not, on the clock of the lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Deadlines {
+    pub(crate) term: Moment,
+    pub(crate) kill: Moment,
+}
+
+/// A message of the watcher.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum WatcherMessage {
+    /// The command runs as this process.
+    Started(i32),
+    /// The command cannot be started; an error number of the system.
+    Failed(i32),
+    /// The state of the command has changed.
+    Changed(Change),
+    /// The wrapper was late, so the watcher sent this signal to all descendants.
+    Late(i32),
+}
+
+/// A message of the wrapper: deadlines in microseconds, or that the watcher can exit.
+type WrapperMessage = Option<(u64, u64)>;
+
+/// Deadlines that differ by at most this are equal: they are recomputed each time.
+const TOLERANCE: Duration = Duration::from_millis(1);
+
+impl Deadlines {
+    pub(crate) const NEVER: Self = Self { term: Moment::NEVER, kill: Moment::NEVER };
+
+    fn is_close_to(self, other: Self) -> bool {
+        let close = |one: Moment, two: Moment| one == two || one.since(two).max(two.since(one)) <= TOLERANCE;
+        close(self.term, other.term) && close(self.kill, other.kill)
+    }
+}
 
 /// The first argument of the watcher. It is internal, so no help mentions it. Only a process that has received a socket from its
 /// own parent accepts it.
@@ -63,62 +98,41 @@ pub(crate) enum NotStarted {
     Command(io::Error),
 }
 
-/// The wrapper side of the watcher.
-#[cfg(target_os = "linux")]
+/// The wrapper side of the watcher. Other systems than Linux have no subreaper, so there is none.
 #[derive(Debug)]
 pub(crate) struct ParentDeathWatcher {
-    process: std::process::Child,
-    socket: tokio::net::UnixStream,
-    buffer: MessageBuffer<5>,
+    process: Child,
+    lines: JsonLines,
     sent: Deadlines,
 }
 
-#[cfg(target_os = "linux")]
 impl ParentDeathWatcher {
     /// Starts `command` below a watcher, which keeps the `locks` open until it is dismissed. `foreground` gives the command the
     /// terminal.
     pub(crate) async fn start(
         command: &[OsString],
-        environment: &[crate::child::Variable],
+        environment: &[Variable],
         foreground: bool,
         locks: &[OwnedFd],
     ) -> Result<(Self, Pid), NotStarted> {
-        let mut watcher = Self::spawn(environment, foreground).map_err(|_| NotStarted::NoWatcher)?;
-        watcher.send_job(command, locks).await.map_err(NotStarted::Command)?;
+        let started = adopt_orphans(true).and_then(|()| {
+            start(|watcher| {
+                // In its own process group, so that terminal signals do not reach it.
+                watcher.args([ROLE, if foreground { FOREGROUND } else { BACKGROUND }]).process_group(0);
+                set_environment(watcher, environment);
+            })
+        });
+        let (process, socket) = started.map_err(|_| NotStarted::NoWatcher)?;
+        let mut watcher = Self { process, lines: JsonLines::new(socket), sent: Deadlines::NEVER };
+        send_job(watcher.lines.stream(), command, locks).await.map_err(NotStarted::Command)?;
         match watcher.next_message().await {
-            Some(WatcherMessage::Started(pid)) => Ok((watcher, pid)),
+            Some(WatcherMessage::Started(pid)) => {
+                let pid = Pid::from_raw(pid).ok_or_else(|| NotStarted::Command(io::ErrorKind::InvalidData.into()))?;
+                Ok((watcher, pid))
+            }
             Some(WatcherMessage::Failed(error)) => Err(NotStarted::Command(io::Error::from_raw_os_error(error))),
             _ => Err(NotStarted::Command(io::Error::other("the parent-death watcher has exited"))),
         }
-    }
-
-    fn spawn(environment: &[crate::child::Variable], foreground: bool) -> io::Result<Self> {
-        use std::os::unix::process::CommandExt;
-        crate::descendants::adopt_orphans(true)?;
-        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
-        ours.set_nonblocking(true)?;
-        let socket = tokio::net::UnixStream::from_std(ours)?;
-        let mut watcher = std::process::Command::new("/proc/self/exe");
-        watcher.arg0("fencelock").args([ROLE, if foreground { FOREGROUND } else { BACKGROUND }]);
-        crate::child::set_environment(&mut watcher, environment);
-        // In its own process group, so that terminal signals do not reach it. Its stdin is the socket; the stdin of the
-        // command is sent over the socket.
-        let process = watcher.process_group(0).stdin(OwnedFd::from(theirs)).spawn()?;
-        Ok(Self { process, socket, buffer: MessageBuffer::new(), sent: Deadlines::NEVER })
-    }
-
-    /// Sends what the watcher needs to start the command: the descriptors and the arguments, which may be longer than the buffer of
-    /// the socket.
-    async fn send_job(&self, command: &[OsString], locks: &[OwnedFd]) -> io::Result<()> {
-        let job = child_socket::encode_command(command);
-        child_socket::send_descriptors(&self.socket, job.len(), locks)?;
-        let mut rest = &job[..];
-        while !rest.is_empty() {
-            let sent =
-                self.socket.async_io(tokio::io::Interest::WRITABLE, || child_socket::send(&self.socket, rest)).await?;
-            rest = &rest[sent..];
-        }
-        Ok(())
     }
 
     pub(crate) fn pid(&self) -> Option<Pid> {
@@ -127,35 +141,27 @@ impl ParentDeathWatcher {
 
     /// Receives the next message; `None` after the watcher has died. Cancel safe.
     pub(crate) async fn next_message(&mut self) -> Option<WatcherMessage> {
-        loop {
-            self.socket.readable().await.ok()?;
-            match self.socket.try_read(self.buffer.free()) {
-                Ok(0) => return None,
-                Ok(bytes) => {
-                    if let Some(message) = self.buffer.advance(bytes) {
-                        return WatcherMessage::decode(message);
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => return None,
-            }
-        }
+        self.lines.read().await.ok().flatten()
     }
 
     /// Sends the deadlines if they have changed.
     pub(crate) fn send_deadlines(&mut self, deadlines: Deadlines) {
         // It fails if the watcher is dead, which the socket reports, or was stopped for so long that the socket is full.
         if !deadlines.is_close_to(self.sent)
-            && child_socket::send(&self.socket, &WrapperMessage::Wait(deadlines).encode()).is_ok()
+            && self.send(Some((deadlines.term.as_micros(), deadlines.kill.as_micros()))).is_ok()
         {
             self.sent = deadlines;
         }
     }
 
+    fn send(&self, message: WrapperMessage) -> io::Result<()> {
+        send(self.lines.stream(), &message)
+    }
+
     /// Ends the watcher after the command has exited. Descendants keep running.
     pub(crate) fn dismiss(mut self) {
-        let _ = crate::descendants::adopt_orphans(false);
-        let _ = child_socket::send(&self.socket, &WrapperMessage::Exit.encode());
+        let _ = adopt_orphans(false);
+        let _ = self.send(None);
         let _ = self.process.wait();
     }
 
@@ -166,45 +172,19 @@ impl ParentDeathWatcher {
     }
 }
 
-/// Other systems have no subreaper, so there is no watcher.
 #[cfg(not(target_os = "linux"))]
-#[derive(Debug)]
-pub(crate) enum ParentDeathWatcher {}
-
-#[cfg(not(target_os = "linux"))]
-#[allow(clippy::unused_async, reason = "same signature as on Linux")]
-impl ParentDeathWatcher {
-    pub(crate) async fn start(
-        _: &[OsString],
-        _: &[crate::child::Variable],
-        _: bool,
-        _: &[OwnedFd],
-    ) -> Result<(Self, Pid), NotStarted> {
-        Err(NotStarted::NoWatcher)
-    }
-
-    pub(crate) fn pid(&self) -> Option<Pid> {
-        match *self {}
-    }
-
-    pub(crate) async fn next_message(&mut self) -> Option<WatcherMessage> {
-        match *self {}
-    }
-
-    pub(crate) fn send_deadlines(&mut self, _: Deadlines) {
-        match *self {}
-    }
-
-    pub(crate) fn dismiss(self) {
-        match self {}
-    }
-
-    pub(crate) fn kill(self) {
-        match self {}
-    }
+pub(crate) fn run(_: WatcherArgs) -> crate::exit::Exit {
+    crate::exit::Exit::Usage
 }
 
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn run(_: WatcherArgs) -> Exit {
-    Exit::Usage
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nearly_equal_deadlines_are_not_sent_again() {
+        let at = |ms: u64| Deadlines { term: Moment::from_micros(ms * 1000), kill: Moment::NEVER };
+        assert!(at(5).is_close_to(at(6)) && at(6).is_close_to(at(5)));
+        assert!(!at(5).is_close_to(at(7)) && !at(5).is_close_to(Deadlines::NEVER));
+    }
 }

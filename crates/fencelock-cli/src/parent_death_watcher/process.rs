@@ -1,10 +1,10 @@
-use super::message::{Deadlines, WrapperMessage};
-use super::{ROLE, WatcherArgs, WatcherMessage};
+use super::{Deadlines, ROLE, WatcherArgs, WatcherMessage, WrapperMessage};
 use crate::change::Change;
 use crate::child::spawn;
-use crate::child_socket::{Job, MessageBuffer, of_parent, receive, send};
+use crate::child_socket::send;
 use crate::descendants::{Descendants, adopt_orphans};
 use crate::exit::Exit;
+use crate::started::{Job, of_parent, receive};
 use fencelock::backends::BootClock;
 use fencelock::{Clock, Moment};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal as Number};
@@ -28,7 +28,7 @@ pub(crate) fn run(role: WatcherArgs) -> Exit {
     match Job::receive(socket).and_then(|job| Watcher::start(socket, role, job, mask)) {
         Ok(mut watcher) => watcher.run_loop(),
         // A dead wrapper needs no report.
-        Err(error) => drop(send(socket, &WatcherMessage::Failed(number(&error)).encode())),
+        Err(error) => drop(send(socket, &WatcherMessage::Failed(number(&error)))),
     }
     Exit::Success
 }
@@ -36,7 +36,8 @@ pub(crate) fn run(role: WatcherArgs) -> Exit {
 /// The state of the watcher and its command.
 struct Watcher {
     socket: BorrowedFd<'static>,
-    buffer: MessageBuffer<16>,
+    /// A part of the next message.
+    read: Vec<u8>,
     child_signals: SignalFd,
     timer: OwnedFd,
     command: Pid,
@@ -74,7 +75,7 @@ impl Watcher {
         let _ = rustix::stdio::dup2_stderr(&timer);
         let watcher = Self {
             socket,
-            buffer: MessageBuffer::new(),
+            read: Vec::new(),
             child_signals,
             timer,
             command,
@@ -85,7 +86,7 @@ impl Watcher {
             killing: false,
             idle_rounds: 0,
         };
-        watcher.send_message(WatcherMessage::Started(command));
+        watcher.send_message(&WatcherMessage::Started(command.as_raw_pid()));
         Ok(watcher)
     }
 
@@ -120,19 +121,14 @@ impl Watcher {
     /// Reads messages of the wrapper. Returns `true` if the wrapper has requested the exit of the watcher.
     fn read_wrapper(&mut self) -> bool {
         while !self.wrapper_dead {
-            match receive(self.socket, self.buffer.free()) {
-                Ok(0) => self.wrapper_died(),
-                Ok(bytes) => match self.buffer.advance(bytes).map(WrapperMessage::decode) {
-                    Some(WrapperMessage::Exit) => return true,
-                    Some(WrapperMessage::Wait(deadlines)) => {
-                        self.deadlines = deadlines;
-                        self.set_timer();
-                    }
-                    None => {}
-                },
+            match receive::<WrapperMessage>(self.socket, &mut self.read) {
+                Ok(Some(None)) => return true,
+                Ok(Some(Some((term, kill)))) => {
+                    self.deadlines = Deadlines { term: Moment::from_micros(term), kill: Moment::from_micros(kill) };
+                    self.set_timer();
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => self.wrapper_died(),
+                Ok(None) | Err(_) => self.wrapper_died(),
             }
         }
         false
@@ -151,7 +147,7 @@ impl Watcher {
             match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
                 Ok(Some((pid, status))) if pid == self.command => {
                     if let Some(change) = Change::of(status) {
-                        self.send_message(WatcherMessage::Changed(change));
+                        self.send_message(&WatcherMessage::Changed(change));
                     }
                 }
                 Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
@@ -167,12 +163,12 @@ impl Watcher {
         if now >= self.deadlines.kill {
             self.deadlines = Deadlines::NEVER;
             self.killing = true;
-            self.send_message(WatcherMessage::Late(Signal::KILL));
+            self.send_message(&WatcherMessage::Late(Signal::KILL.as_raw()));
         } else if now >= self.deadlines.term {
             self.deadlines.term = Moment::NEVER;
             self.below.term_group(self.command);
             self.below.term_others();
-            self.send_message(WatcherMessage::Late(Signal::TERM));
+            self.send_message(&WatcherMessage::Late(Signal::TERM.as_raw()));
         } else {
             return;
         }
@@ -191,9 +187,9 @@ impl Watcher {
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &Itimerspec { it_interval: zero, it_value });
     }
 
-    fn send_message(&self, next_message: WatcherMessage) {
+    fn send_message(&self, message: &WatcherMessage) {
         // It fails only if the wrapper is dead, which the socket reports, or stopped for very long.
-        let _ = send(self.socket, &next_message.encode());
+        let _ = send(self.socket, message);
     }
 
     fn sleep(&self) {

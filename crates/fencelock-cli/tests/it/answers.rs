@@ -93,11 +93,13 @@ fn a_stdout_that_is_closed_is_no_failure() {
 #[test]
 fn an_answer_that_cannot_be_written_is_74() {
     let backend = TestBackend::files();
-    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
-    let output = Test::new(&backend, "status k").command().stdout(full).output().unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(74), "{stderr}");
-    assert!(stderr.starts_with("fencelock: cannot write the output: "), "{stderr}");
+    for line in ["status k", "--help", "--version"] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = Test::new(&backend, line).command().stdout(full).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(74), "{line}: {stderr}");
+        assert!(stderr.starts_with("fencelock: cannot write the output: "), "{line}: {stderr}");
+    }
 }
 
 #[test]

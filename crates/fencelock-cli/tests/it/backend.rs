@@ -1,4 +1,5 @@
 use crate::test::Test;
+use fencelock_postgres_testing::{PostgresServer, postgres_or_skip};
 use fencelock_testkit::{ObjectServer, RedisServer, redis_or_skip, redlock_url, servers_or_skip};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -16,6 +17,7 @@ pub(crate) struct TestBackend {
     /// Of a quorum.
     nodes: Vec<RedisServer>,
     pub(crate) objects: Option<ObjectServer>,
+    database: Option<PostgresServer>,
 }
 
 impl TestBackend {
@@ -23,7 +25,7 @@ impl TestBackend {
     pub(crate) fn files() -> Self {
         let dir = TempDir::with_prefix("fencelock-cli-").unwrap();
         let url = format!("file:{}/locks", dir.path().display());
-        Self { dir, url, redis: None, nodes: Vec::new(), objects: None }
+        Self { dir, url, redis: None, nodes: Vec::new(), objects: None, database: None }
     }
 
     /// A Redis server for this test; `None`, after a message on stderr, if there is no `redis-server`.
@@ -38,9 +40,18 @@ impl TestBackend {
         Self { url: server.url("locks/jobs", options), objects: Some(server), ..Self::files() }
     }
 
-    /// A server that the test has started.
-    pub(crate) fn at(url: &str) -> Self {
-        Self { url: url.to_owned(), ..Self::files() }
+    /// A database for this test, with a schema.
+    pub(crate) fn database() -> Option<Self> {
+        let server = postgres_or_skip()?;
+        let url = format!("{}?timeout=20000", server.url("postgres"));
+        let backend = Self { url, database: Some(server), ..Self::files() };
+        Test::new(&backend, "init").says(0, &["NODE"]);
+        Some(backend)
+    }
+
+    /// Runs a statement on its database.
+    pub(crate) fn sql(&self, text: &str) -> String {
+        self.database.as_ref().unwrap().sql(text)
     }
 
     /// Three Redis servers for this test.

@@ -141,7 +141,7 @@ fn what_cannot_be_used_in_a_file_is_refused_with_its_line_and_without_its_conten
         (&long, "it has more than 65536 bytes"),
         ("url = 'nowhere:x'\n", "url: unknown scheme"),
         ("url = 'redis://:sesame@h?tiemout=1'\n", "url: "),
-        ("url = 'memory:'\n", "url: locks at memory: are not visible"),
+        ("url = 'memory:'\n", "url: locks at memory: end with this process"),
         ("ttl = 'redis://:sesame@h'\n", "ttl: "),
         ("require_url = 'redis://:sesame@h'\n", "line 1: "),
         ("\"redis://:sesame@h\" = 1\n", "line 1: "),

@@ -55,6 +55,20 @@ fn a_signal_ends_the_command_and_no_campaign_follows() {
 }
 
 #[test]
+fn a_leader_whose_key_is_deleted_leads_again_each_time_with_a_greater_term() {
+    let Some(backend) = TestBackend::redis() else { return };
+    let mut leader = Test::new(&backend, "elect e -- sh -c").arg("echo $FENCELOCK_FENCE; exec sleep 1000").start();
+    let terms: Vec<u64> = (0..5)
+        .map(|_| {
+            let term = term(&mut leader);
+            backend.server().command(&["DEL", "e"]);
+            term
+        })
+        .collect();
+    assert!(terms.is_sorted_by(|one, next| one < next), "{terms:?}");
+}
+
+#[test]
 fn an_observer_prints_each_change_as_one_line() {
     let Some(backend) = TestBackend::redis() else { return };
     let mut observer = Test::new(&backend, "elect --observe e").start();

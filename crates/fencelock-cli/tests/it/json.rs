@@ -171,6 +171,7 @@ fn every_answer_is_as_documented() {
     assert_eq!((&broken["broken"], &broken["held"]), (&true.into(), &true.into()));
     let kept = answer(&backend, &format!("acquire --while-pid {} kept", std::process::id()), 0);
     assert_eq!((&kept["while_pid"], &kept["slot"]), (&std::process::id().into(), &Value::Null));
+    assert_eq!(answer(&backend, "status kept -q", 75)["owner"]["while_pid"], std::process::id());
     let holder = kept["holder"].as_str().unwrap().to_owned();
     assert_eq!(answer(&backend, &format!("renew kept --holder {holder}"), 0)["renewed"], true);
     answer(&backend, "break --yes kept", 0);

@@ -236,6 +236,51 @@ pub(crate) fn has_namespaces(test: &str) -> bool {
 }
 
 #[test]
+fn a_first_process_that_waits_for_nobody_has_at_most_one_dead_keeper() {
+    let test = "a_first_process_that_waits_for_nobody_has_at_most_one_dead_keeper";
+    if !has_namespaces(test) {
+        return;
+    }
+    let backend = TestBackend::files();
+    let script = format!(
+        "f={BINARY}; (for n in 1 2 3 4 5 6; do h=$($f acquire k --while-pid 1); $f release k --holder $h > /dev/null; sleep 0.3; done; \
+         cat /proc/[0-9]*/stat | grep -c \"(fencelock) Z\" > counted; mv counted dead) & exec sleep 1000"
+    );
+    let _first = shell(&backend, &format!("exec unshare --pid --fork --kill-child --mount-proc sh -c '{script}'"));
+    let dead = wait_until("the count", || fs::read_to_string(backend.file("dead")).ok());
+    assert!(["0\n", "1\n"].contains(&&*dead), "{dead}");
+}
+
+#[test]
+fn what_a_process_leaves_in_its_group_ends_before_its_lock() {
+    let backend = TestBackend::files();
+    let session = Session::start();
+    let refused = session.acquire(&backend, "--end-group k");
+    refused.says(64, &["leads no process group and no session"]);
+    let left = "trap 'echo term >> left' TERM; while :; do sleep 0.02; [ -e free ] && echo written >> left; done";
+    fs::write(backend.file("left.sh"), left).unwrap();
+    let script = format!("{BINARY} acquire -q --ttl 3s --end-group k --while-pid $$; sh left.sh & echo ready; wait");
+    let mut session = shell(&backend, &script);
+    session.wait_for("ready");
+    session.kill("KILL");
+    session.status();
+    Test::new(&backend, "run k -- touch free").ok();
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(fs::read_to_string(backend.file("left")).unwrap(), "term\n");
+}
+
+#[test]
+fn a_group_that_began_outside_the_namespace_is_none() {
+    if !has_namespaces("a_group_that_began_outside_the_namespace_is_none") {
+        return;
+    }
+    let backend = TestBackend::files();
+    let script = format!("{BINARY} acquire --end-group k --while-pid $$; echo $?; {BINARY} run k -- echo held");
+    let output = shell(&backend, &format!("exec unshare --pid --fork --mount-proc sh -c '{script}'")).end();
+    assert_eq!(output.stdout, "64\nheld\n", "{}", output.stderr);
+}
+
+#[test]
 fn a_number_that_is_used_again_is_another_process() {
     if !has_namespaces("a_number_that_is_used_again_is_another_process") {
         return;
@@ -487,6 +532,11 @@ fn scripts_of_a_session_that_ask_at_the_same_time_get_the_same_lock() {
         }
         Test::new(&backend, &format!("-q release k --holder {holder}")).run();
         let mut answers: Vec<_> = waiting.into_iter().map(|one| one.end().stdout).collect();
+        answers.dedup();
+        assert_eq!((answers.len(), answers[0].len()), (1, 33), "{answers:?}");
+        // All of these may be granted.
+        let asking: Vec<_> = (0..4).map(|_| session.acquire(&backend, "-s s").start()).collect();
+        let mut answers: Vec<_> = asking.into_iter().map(|one| one.end().stdout).collect();
         answers.dedup();
         assert_eq!((answers.len(), answers[0].len()), (1, 33), "{answers:?}");
     }

@@ -121,8 +121,9 @@ fn a_release_that_fails_names_its_key() {
     let mut wrapper = locked_out(&backend, "--ttl 60s k", "echo ready; read _; true");
     wrapper.say("\n");
     let output = wrapper.end();
-    let wanted = "fencelock: k: not released, so others wait until the lease ends: ";
+    let wanted = "fencelock: k: not released, so others wait for up to ";
     assert!(output.stderr.starts_with(wanted) && output.stderr.contains("NOAUTH"), "{}", output.stderr);
+    assert!(output.stderr.contains(" (tried for ") && !output.stderr.contains(" tries"), "{}", output.stderr);
     assert_eq!((output.status, output.stderr.lines().count()), (0, 1), "{}", output.stderr);
 }
 

@@ -9,7 +9,7 @@ use std::fs;
 fn a_lock_that_this_program_runs_under_is_not_waited_for() {
     let backend = TestBackend::files();
     let expected = "fencelock: k is the lock that this program runs under *--nested-ok if that lock is released\n";
-    for line in ["run k -- true", "run -n k -- true", "acquire k", "wait k"] {
+    for line in ["run k -- true", "run -w 9 k -- true", "acquire k", "wait k"] {
         // Locks in files are not for `acquire`, which is refused first.
         let expected = if line.starts_with("acquire") { "fencelock: file:*\n" } else { expected };
         Test::new(&backend, "run k --")
@@ -23,6 +23,26 @@ fn a_lock_that_this_program_runs_under_is_not_waited_for() {
     let Some(backend) = TestBackend::redis() else { return };
     for line in ["run k -- true", "acquire k", "wait k"] {
         Test::script(&backend, "k", &format!("{BINARY} {line}")).stderr(expected).status(64).run();
+    }
+}
+
+#[test]
+fn who_does_not_wait_for_the_lock_above_is_answered_as_by_any_other_holder() {
+    let backend = TestBackend::files();
+    Test::new(&backend, &format!("run k -- {BINARY} run -n k -- true")).says(75, &["k is held by "]);
+    Test::new(&backend, &format!("run -s k -- {BINARY} run -n -s k -- echo both")).says(0, &["both"]);
+}
+
+#[test]
+fn a_lock_of_a_program_above_is_found_without_the_environment() {
+    for backend in TestBackend::every_kind() {
+        for (outer, inner) in
+            [("k", "run k -- true"), ("j --also k", "wait k"), ("--slots 1 k", "run --slots 1 k -- true")]
+        {
+            let line = format!("run {outer} -- env -i {BINARY} --url {} {inner}", backend.url());
+            Test::new(&backend, &line)
+                .says(64, &["which this program runs under, although its environment does not say so"]);
+        }
     }
 }
 
@@ -80,7 +100,7 @@ fn a_lock_whose_holder_cannot_be_asked_for_is_not_waited_for() {
 fn one_backend_is_one_however_it_is_written() {
     let backend = TestBackend::files();
     let path = backend.url().strip_prefix("file:").unwrap().replace("/locks", "/./locks/");
-    let script = format!("{BINARY} run -n --url file://{path} k -- true");
+    let script = format!("{BINARY} run --url file://{path} k -- true");
     Test::script(&backend, "k", &script).says(64, &["runs under"]);
 }
 

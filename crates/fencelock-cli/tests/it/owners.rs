@@ -6,8 +6,6 @@ use crate::running::{is_alive, send, wait_until};
 use crate::test::{BINARY, Test, shell};
 use serde_json::Value;
 use std::fs;
-use std::time::Duration;
-use tokio::time::Instant;
 
 #[test]
 fn a_name_of_a_process_is_an_owner_of_its_own() {
@@ -138,20 +136,6 @@ fn names_that_are_not_utf_8_hide_no_lock() {
     );
     let output = shell(&backend, &script).end();
     assert_eq!((output.status, &*output.stdout), (0, "k: released\n"), "{}", output.stderr);
-}
-
-#[test]
-fn requests_of_an_owner_that_wait_for_a_silent_server_end_together() {
-    let backend = TestBackend::files();
-    let session = Session::start();
-    let line = "k --ttl 3s --url redis://127.0.0.1:1";
-    let begun = Instant::now();
-    let waiting: Vec<_> = (0..6).map(|_| session.acquire(&backend, line).start()).collect();
-    for waiting in waiting {
-        let output = waiting.end();
-        assert_eq!(output.status, 69, "{}", output.stderr);
-    }
-    assert!(begun.elapsed() < Duration::from_secs(12), "one after the other: {:?}", begun.elapsed());
 }
 
 #[test]

@@ -7,6 +7,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
+use tokio::time::Instant;
 
 const PAGE: &str = include_str!("../../../../docs/en/sessions.md");
 
@@ -68,9 +71,7 @@ fn a_shell_has_its_lock_until_it_ends() {
 
 #[test]
 fn an_agent_edits_a_path_that_no_other_agent_edits() {
-    let backend = machine();
-    write_program(&backend.file("lock-path"), &recipe("lock-path").replace("-w 10s", "-w 0.2s"));
-    fs::write(backend.file("end-of-turn"), recipe("end-of-turn")).unwrap();
+    let backend = checkout();
     fs::write(backend.file("a.txt"), "").unwrap();
     let agent = |name: &str| {
         let hook = format!("SESSION={name} ./lock-path a.txt; echo hook $?");
@@ -85,16 +86,81 @@ fn an_agent_edits_a_path_that_no_other_agent_edits() {
     for _ in 0..2 {
         assert_eq!(two.wait_for("hook"), "hook 2");
     }
-    two.wait_for_error(&format!("(for one while {} sh: in ", one.pid()));
+    two.wait_for_error(&format!("a.txt: held by one (sh {}, \"an edit\", since ", one.pid()));
     one.say("\n\n");
     one.end();
-    wait_until_free(&backend, &format!("edit:{}", fs::canonicalize(backend.file("a.txt")).unwrap().display()));
+    wait_until("the end of the lock", || {
+        (Test::new(&backend, "status --path a.txt").output().status == 0).then_some(())
+    });
     two.say("\n");
     assert_eq!(two.wait_for("hook"), "hook 0");
     two.say("\n");
-    assert!(two.wait_for("edit:").ends_with("/a.txt: released"));
+    assert_eq!(two.wait_for("released"), "a.txt: released");
     assert_eq!(two.wait_for("end"), "end 0");
     two.end();
+}
+
+/// A worktree with the hooks of an agent.
+fn checkout() -> TestBackend {
+    let backend = machine();
+    fs::create_dir(backend.file(".git")).unwrap();
+    write_program(&backend.file("lock-path"), &recipe("lock-path").replace("-w 10s", "-w 0.2s"));
+    fs::write(backend.file("end-of-turn"), recipe("end-of-turn")).unwrap();
+    backend
+}
+
+/// An agent that gives the turn to one of its three sub-agents after the other. A mark is there while one of them has a path. It tells of
+/// a mark of another one that lives, on the same path, above or below.
+const AGENT: &str = r#"
+random() { echo $(($(od -An -N2 -tu2 /dev/urandom) % $1)); }
+while :; do
+    export SESSION="s$(random 3)"
+    case $(random 8) in
+        0) rm -f marks/*."$$.$SESSION"; sh ./end-of-turn > /dev/null 2>&1; continue ;;
+        1) path="d$(random 2)" ;;
+        *) path="d$(random 2)/f$(random 2)" ;;
+    esac
+    ./lock-path "$path" 2> /dev/null || continue
+    own="$(echo "$path" | tr / _)"
+    : > "marks/$own.$$.$SESSION"
+    for mark in marks/*; do
+        name="${mark#*/}"; other="${name%%.*}"; who="${name#*.}"
+        case "$who $other" in "$$.$SESSION "*) continue ;; *" $own" | *" ${own}_"*) ;; *) case "$own" in "${other}_"*) ;; *) continue ;; esac ;; esac
+        grep -q ') [RSDT]' "/proc/${who%.*}/stat" 2> /dev/null && [ -e "$mark" ] && echo "both have it: $own.$$.$SESSION and $name"
+    done
+    echo edits
+done
+"#;
+
+#[test]
+fn sub_agents_of_agents_that_are_killed_never_edit_the_same() {
+    let backend = checkout();
+    fs::create_dir(backend.file("marks")).unwrap();
+    // By hand, ten minutes.
+    let seconds = std::env::var("FENCELOCK_AGENTS").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(5);
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let (mut agents, mut killed, mut seen) = ([session(&backend, AGENT), session(&backend, AGENT)], 0, String::new());
+    let mut kill = |agent: Running| {
+        let pid = format!(".{}.", agent.pid());
+        agent.kill("KILL");
+        seen += &agent.end().stdout;
+        // Another process may get its number.
+        for mark in fs::read_dir(backend.file("marks")).unwrap().map(Result::unwrap) {
+            if mark.file_name().to_str().unwrap().contains(&pid) {
+                fs::remove_file(mark.path()).unwrap();
+            }
+        }
+    };
+    while Instant::now() < end {
+        // The time that an edit takes varies enough for a random moment.
+        agents[killed % 2].wait_for("edits");
+        sleep(Duration::from_millis(300));
+        kill(std::mem::replace(&mut agents[killed % 2], session(&backend, AGENT)));
+        killed += 1;
+    }
+    agents.into_iter().for_each(kill);
+    assert!(!seen.contains("both") && seen.matches("edits").count() > killed, "{killed} killed: {seen}");
+    wait_until("the end of all locks", || Test::new(&backend, "list").output().stdout.is_empty().then_some(()));
 }
 
 #[test]
@@ -173,26 +239,4 @@ fn ten_sessions_have_ten_ports() {
     assert_eq!((none.status, &*none.stdout), (75, ""), "{}", none.stderr);
     drop(sessions.pop());
     session(&backend, &script).wait_for("port");
-}
-
-#[test]
-fn a_request_of_php_has_its_lock_until_its_end() {
-    if !has("php") {
-        return;
-    }
-    let backend = machine();
-    fs::write(backend.file("request.php"), recipe("request.php")).unwrap();
-    fs::write(backend.file("work.php"), "<?php echo \"works\\n\"; fgets(STDIN);").unwrap();
-    let request = "exec php request.php";
-    let mut one = session(&backend, request);
-    one.wait_for("works");
-    assert!(status(&backend, "order:42").contains("php)"));
-    let two = session(&backend, request).end();
-    assert_eq!((two.status, &*two.stdout), (1, ""), "{}", two.stderr);
-    one.finish();
-    assert_eq!(status(&backend, "order:42"), "order:42: free\n");
-    let mut killed = session(&backend, request);
-    killed.wait_for("works");
-    killed.kill("KILL");
-    wait_until_free(&backend, "order:42");
 }

@@ -1,8 +1,8 @@
 //! The steps of the runbook, on real servers.
 
 use crate::backend::TestBackend;
-use crate::running::{Running, is_alive, send, wait_for_waiters};
-use crate::test::{Output, Test};
+use crate::running::{Running, children, is_alive, send, wait_for_waiters, wait_until};
+use crate::test::{Output, Test, shell};
 use fencelock_testkit::Reply;
 
 const PAGE: &str = include_str!("../../../../contrib/runbook.md");
@@ -60,6 +60,16 @@ fn a_stuck_lock_is_found_with_its_holder_and_its_waiter_and_freed() {
         assert!(status.stdout.contains(expected), "{}", status.stdout);
         assert!(section("A stuck lock").contains("`kill PID`"));
         let pid = pid(&status.stdout);
+        let look = section("A stuck lock").split('`').find(|code| code.starts_with("ps -o ")).unwrap();
+        let stopped = || {
+            let seen = shell(&backend, &look.replace("PID", &pid)).end().stdout;
+            let line = seen.lines().find(|line| line.contains(" T") && line.ends_with("sleep 600"))?;
+            Some(line.split_whitespace().next().unwrap().to_owned())
+        };
+        let [watcher] = children(pid.parse().unwrap()).try_into().unwrap();
+        send(&children(watcher.parse().unwrap())[0], "STOP");
+        send(&wait_until("the stopped command", stopped), "CONT");
+        wait_until("the command that goes on", || stopped().is_none().then_some(()));
         assert!(is_alive(&pid), "{}", status.stdout);
         send(&pid, "TERM");
         waiter.wait_for("mine");

@@ -93,17 +93,3 @@ fn keys_that_cannot_be_locked_together_are_64_before_anything_is_locked() {
     }
     assert!(!backend.file("locks").exists(), "no backend was opened");
 }
-
-#[test]
-fn a_word_between_the_key_and_the_two_dashes_is_64_and_runs_nothing() {
-    let backend = TestBackend::files();
-    for line in ["a b -- touch ran", "-n a ssh host -- touch ran", "a b --"] {
-        let output = Test::new(&backend, &format!("run {line}")).output();
-        assert_eq!((output.status, output.stdout.as_str()), (64, ""), "{line}: {}", output.stderr);
-    }
-    let output = Test::new(&backend, "--json run A B -- cmd").output();
-    for form in ["fencelock run A --also B -- cmd", "fencelock run A -- B -- cmd"] {
-        assert!(output.stderr.contains(form) && output.stderr.lines().count() == 1, "{}", output.stderr);
-    }
-    assert!(!backend.file("ran").exists() && !backend.file("locks").exists());
-}

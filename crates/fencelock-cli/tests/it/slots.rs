@@ -16,7 +16,7 @@ fn each_command_has_a_slot_of_its_own() {
         slots.sort();
         let expected: Vec<_> = (0..3).map(|slot| format!("pool#{slot}:{slot}:1")).collect();
         assert!(slots.iter().zip(&expected).all(|(slot, expected)| slot.contains(expected)), "{slots:?}");
-        Test::new(&backend, "run -n --slots 3 pool -- echo never").says(75, &["pool#"]);
+        Test::new(&backend, "run -n --slots 3 pool -- echo never").says(75, &["all slots of pool are held (3): pool#"]);
         let waiting = Test::new(&backend, "run --slots 3 pool -- sh -c").arg("echo $FENCELOCK_SLOT").start();
         waiting.wait_for_error("waiting for pool#");
         let first = commands.remove(1);

@@ -17,6 +17,7 @@ pub(crate) fn on_a_terminal(backend: &TestBackend, line: &str) -> Running {
         .env("FENCELOCK_URL", backend.url())
         .env("XDG_CONFIG_HOME", backend.dir())
         .env("SHELL", "/bin/sh")
+        .env("TERM", "xterm")
         .env("PS1", "");
     Running::start(command, "")
 }

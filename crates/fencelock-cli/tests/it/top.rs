@@ -140,7 +140,7 @@ fn a_signal_ends_the_screen_and_restores_the_terminal() {
         format!("stty cols 80 rows 24; sh -c 'echo $$ > pid; exec {BINARY} top'; stty -a | grep -ow -e '-*echo'");
     let shown = Shown { backend: &backend, running: on_a_terminal(&backend, &line) };
     let lines = shown.shows(&["1 lock; "]);
-    assert!(lines[3].starts_with("k ") && lines[3].contains(" -       -  "), "files have no queue: {lines:#?}");
+    assert!(lines[3].starts_with("k ") && lines[3].contains(" -           - "), "files have no queue: {lines:#?}");
     let pid = std::fs::read_to_string(backend.file("pid")).unwrap();
     crate::running::send(pid.trim(), "TERM");
     shown.ends();
@@ -219,6 +219,7 @@ fn a_screen_needs_a_terminal() {
     let backend = TestBackend::files();
     let advice = "fencelock: the output is not a terminal: add --once\n";
     Test::new(&backend, "top").stderr(advice).status(64).run();
+    on_a_terminal(&backend, &format!("TERM=dumb {BINARY} top")).wait_for("(TERM=dumb): add --once");
     assert_eq!(Test::new(&backend, "--json top").output().status, 64);
     assert_eq!(Test::new(&backend, "top --interval 0.1").output().status, 64);
     assert!(!backend.file("locks").exists(), "what looks creates no directory");

@@ -23,6 +23,11 @@ impl Config {
         self.sharing.is_some() && request.shares() && request.queues()
     }
 
+    /// The limits of a lease that tasks share. Without sharing, there is none.
+    pub(super) fn limits(&self) -> SharingLimits {
+        self.sharing.unwrap_or_default()
+    }
+
     /// The lease of a claim that was sent at `sent` and granted.
     pub fn lease(&self, sent: Moment, ttl: Ttl) -> Lease {
         if self.capabilities.expires { Lease::granted(sent, ttl.get(), self.drift) } else { Lease::endless() }

@@ -1,4 +1,4 @@
-//! The client as a deterministic state machine, one [`KeyEngine`] for each key.
+//! The client as a deterministic state machine, one [`KeyEngine`] for each key and mode.
 //!
 //! Tasks of one client that acquire the same key wait in one queue and share one claim. The first of them, the
 //! *leader*, claims the key on the backend, like a single task would. Once it has the key, the lease is passed from task
@@ -68,7 +68,7 @@ pub use config::{Config, LONGEST_SLEEP, SHORTEST_WAIT, SharingLimits};
 pub use env::{Env, Rng};
 pub use hold::{End, Firing, HoldId, LeaseNews, Leaving, Status, Tenure};
 pub use key::{DowngradeNext, KeyEngine, WaiterId};
-pub use release_hold::{HoldReleased, ReleaseHold, ReleaseNext};
+pub use release_hold::{ReleaseHold, ReleaseNext, Released};
 pub use releases::{PendingRelease, ReleaseOutcome, ReleaseWork, Releases, STRAGGLER, Sender, Worker, WorkerEnd};
 pub use renewals::{LeaseTimers, RenewalBatch, RenewalPass};
 pub use sharing::IdleLease;

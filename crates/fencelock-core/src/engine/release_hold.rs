@@ -25,38 +25,46 @@ pub enum ReleaseNext {
     Send(Moment),
     /// It is over.
     Done {
-        /// The result.
-        released: HoldReleased,
+        /// The result; if the backend refuses or has not answered, the last error, for how long, and how often the release was sent.
+        released: Result<Released, (Unknown, Duration, u32)>,
         /// Whether the rest is released in the background.
         rest: bool,
     },
 }
 
-/// The result of a release for the holder.
+/// How a release went.
+///
+/// Exhaustive: a release finds the lock held, or lost before. An unknown result is an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum HoldReleased {
-    /// The hold lasted until now.
+pub enum Released {
+    /// The lock was held until now, and is free or handed over to the next waiter.
     Released,
-    /// It had been lost before.
-    Lost(LossReason),
-    /// The backend refuses, or has not answered.
-    Unknown {
-        /// The last error.
-        cause: Unknown,
-        /// For how long.
-        waited: Duration,
-        /// How often the release was sent.
-        attempts: u32,
+    /// The lock had been lost before. The lock of another holder was not changed.
+    AlreadyLost {
+        /// The reason.
+        why: LossReason,
     },
+}
+
+impl Released {
+    /// What an answer of the backend means.
+    pub fn of(answer: Release, if_absent: LossReason) -> Self {
+        match answer {
+            Release::Released => Self::Released,
+            Release::Absent => Self::AlreadyLost { why: if_absent },
+            Release::TakenBy(holders) => Self::AlreadyLost { why: LossReason::TakenBy(holders) },
+        }
+    }
 }
 
 impl ReleaseHold {
     /// Begins with what [`super::KeyEngine::release`] has returned; `end` is how a hold ended that was over by then.
     pub fn begin(leaving: Leaving, end: impl FnOnce() -> End, holder: HolderId, now: Moment) -> (Self, ReleaseNext) {
         let mut this = Self { before: None, lease_ends: Moment::NEVER, started: now, attempts: 0 };
-        let done = |released, rest| ReleaseNext::Done { released, rest };
+        let done = |released, rest| ReleaseNext::Done { released: Ok(released), rest };
+        let lost = |why: &LossReason, rest| done(Released::AlreadyLost { why: why.clone() }, rest);
         let next = match leaving {
-            Leaving::PassedOn => done(HoldReleased::Released, false),
+            Leaving::PassedOn => done(Released::Released, false),
             Leaving::Release(lease_ends) => {
                 this.lease_ends = lease_ends;
                 this.send(now)
@@ -65,9 +73,9 @@ impl ReleaseHold {
                 let end = end();
                 let given_away = end.is_given_away(holder);
                 match &end {
-                    End::Lost(why) if given_away => done(HoldReleased::Lost(why.clone()), false),
+                    End::Lost(why) if given_away => lost(why, false),
                     // The server has ended the lease too, unless the reply to a renewal was lost: that is left to the background.
-                    End::Lost(why @ LossReason::Expired) => done(HoldReleased::Lost(why.clone()), true),
+                    End::Lost(why @ LossReason::Expired) => lost(why, true),
                     _ => {
                         this.before = Some(end);
                         this.send(now)
@@ -95,23 +103,16 @@ impl ReleaseHold {
         let is_late = answer.is_none();
         let late = || Err(Unknown::new(backend, Fault::Timeout, "no reply before the lease ended"));
         let (released, rest) = match (answer.unwrap_or_else(late), &self.before) {
-            (Ok(answer), before) => {
-                let released = match (before, answer) {
-                    // The lease at the server ends a little later, because of the drift allowance.
-                    (Some(End::Lost(why)), _) => HoldReleased::Lost(why.clone()),
-                    // An earlier attempt succeeded, and its reply was lost.
-                    _ if self.attempts > 1 => HoldReleased::Released,
-                    (_, Release::Released) => HoldReleased::Released,
-                    (_, Release::Absent) => HoldReleased::Lost(LossReason::Deleted),
-                    (_, Release::TakenBy(holders)) => HoldReleased::Lost(LossReason::TakenBy(holders)),
-                };
-                (released, now < stray_until)
+            // The hold is over, whatever the server answers: there, its lease ends a little later, because of the drift allowance.
+            (answer, Some(End::Lost(why))) => {
+                (Ok(Released::AlreadyLost { why: why.clone() }), answer.is_err() || now < stray_until)
             }
-            // The hold is over, whatever the server answers. The rest happens in the background.
-            (Err(_), Some(End::Lost(why))) => (HoldReleased::Lost(why.clone()), true),
+            // An earlier attempt succeeded, and its reply was lost.
+            (Ok(_), _) if self.attempts > 1 => (Ok(Released::Released), now < stray_until),
+            (Ok(answer), _) => (Ok(Released::of(answer, LossReason::Deleted)), now < stray_until),
             (Err(cause), _) if cause.is_permanent() || is_late || self.attempts == TRIES => {
                 let attempts = if is_late { TRIES } else { self.attempts };
-                (HoldReleased::Unknown { cause, waited: now.since(self.started), attempts }, true)
+                (Err((cause, now.since(self.started), attempts)), true)
             }
             (Err(_), _) => return self.send(now),
         };

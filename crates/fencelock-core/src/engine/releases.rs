@@ -24,20 +24,20 @@ const REMEMBERED: Duration = Duration::from_secs(60);
 /// release needs another one.
 ///
 /// It has no lock and wakes nobody. A driver does that, with the time and the jitter.
-#[derive(Debug, Clone, Hash)]
+#[derive(Debug, Clone, Default, Hash)]
 pub struct Releases {
     numbers: u64,
     pending: BTreeMap<u64, Pending>,
-    holds: Lane,
-    attempts: Lane,
+    /// Of holds, and of cancelled attempts.
+    lanes: [Lane; 2],
     later: BTreeSet<(Moment, u64)>,
     /// The number of entries in `pending` that were never confirmed.
     unconfirmed: usize,
     /// The holders of cancelled attempts, and until when they are remembered: the backend may hand them the key later.
     abandoned: BTreeMap<HolderId, Moment>,
-    /// The number of threads so far.
-    threads: u64,
-    in_charge: Option<Worker>,
+    /// The latest worker, which is in charge unless it has ended.
+    latest: Worker,
+    has_ended: bool,
     /// The client and its guards are dropped.
     closed: bool,
     /// A wait has timed out, and no release was confirmed since.
@@ -49,12 +49,6 @@ struct Lane {
     ready: VecDeque<u64>,
     /// The number of requests in flight.
     sent: usize,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Way {
-    Holds,
-    Attempts,
 }
 
 /// A hold or a queue position to release.
@@ -78,13 +72,13 @@ struct Pending {
     pause: Duration,
     confirmed: bool,
     /// The lane of the request in flight.
-    sent: Option<Way>,
+    sent: Option<usize>,
 }
 
 impl Pending {
     /// A second release is a precaution, so it uses the lane of cancelled attempts.
-    const fn way(&self) -> Way {
-        if self.release.is_hold && !self.confirmed { Way::Holds } else { Way::Attempts }
+    const fn lane(&self) -> usize {
+        if self.release.is_hold && !self.confirmed { 0 } else { 1 }
     }
 }
 
@@ -112,7 +106,7 @@ impl ReleaseOutcome {
 }
 
 /// A worker that sends releases, by its number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Worker(u64);
 
 impl Worker {
@@ -144,24 +138,6 @@ pub enum WorkerEnd {
     OfRuntime(Option<Worker>),
     /// A thread has failed, and another one would fail too: this many releases are left to the ends of their leases.
     GivenUp(usize),
-}
-
-impl Default for Releases {
-    fn default() -> Self {
-        Self {
-            numbers: 0,
-            pending: BTreeMap::new(),
-            holds: Lane::default(),
-            attempts: Lane::default(),
-            later: BTreeSet::new(),
-            unconfirmed: 0,
-            abandoned: BTreeMap::new(),
-            threads: 0,
-            in_charge: Some(Worker::TASK),
-            closed: false,
-            unresponsive: false,
-        }
-    }
 }
 
 impl Releases {
@@ -199,26 +175,23 @@ impl Releases {
         self.unconfirmed += 1;
         self.pending.insert(number, Pending { release, pause: FIRST_PAUSE, confirmed: false, sent: None });
         self.make_ready(number);
-        match self.in_charge {
-            Some(worker) => Sender::InCharge(worker),
-            None => Sender::New(self.new_thread()),
-        }
+        if self.has_ended { Sender::New(self.new_thread()) } else { Sender::InCharge(self.latest) }
     }
 
     fn new_thread(&mut self) -> Worker {
-        self.threads += 1;
-        let worker = Worker(self.threads);
-        self.in_charge = Some(worker);
-        worker
+        (self.latest, self.has_ended) = (Worker(self.latest.0 + 1), false);
+        self.latest
+    }
+
+    fn is_in_charge(&self, worker: Worker) -> bool {
+        worker == self.latest && !self.has_ended
     }
 
     /// What this worker does now. `None` if it is done, or no longer in charge.
     pub fn next(&mut self, worker: Worker, now: Moment) -> Option<ReleaseWork> {
-        if self.in_charge != Some(worker) {
-            return None;
-        }
-        if self.pending.is_empty() && (self.closed || worker != Worker::TASK) {
-            self.in_charge = None;
+        let is_done = self.pending.is_empty() && (self.closed || worker != Worker::TASK);
+        if !self.is_in_charge(worker) || is_done {
+            self.has_ended |= worker == self.latest;
             return None;
         }
         while let Some(&(due, number)) = self.later.first().filter(|(due, _)| *due <= now) {
@@ -226,11 +199,11 @@ impl Releases {
             self.make_ready(number);
         }
         let mut batch = Vec::new();
-        for (way, lane) in [(Way::Holds, &mut self.holds), (Way::Attempts, &mut self.attempts)] {
+        for (index, lane) in self.lanes.iter_mut().enumerate() {
             while lane.sent < AT_ONCE {
                 let Some(number) = lane.ready.pop_front() else { break };
                 let Some(pending) = self.pending.get_mut(&number) else { continue };
-                pending.sent = Some(way);
+                pending.sent = Some(index);
                 lane.sent += 1;
                 batch.push((number, pending.release.clone()));
             }
@@ -248,7 +221,7 @@ impl Releases {
         self.unresponsive &= !matches!(outcome, ReleaseOutcome::Confirmed(_));
         let Some(sent) = self.pending.get_mut(&number).map(|pending| pending.sent.take()) else { return };
         match sent {
-            Some(way) => self.lane(way).sent -= 1,
+            Some(lane) => self.lanes[lane].sent -= 1,
             None if outcome == ReleaseOutcome::Failed => return,
             None => {}
         }
@@ -282,24 +255,24 @@ impl Releases {
     /// The program ends, so no task runs any more. If anything was never confirmed, start a thread for this worker, and wait for it.
     #[must_use = "without a worker, the releases are left to the ends of their leases"]
     pub fn take_over(&mut self) -> Option<Worker> {
-        if self.in_charge == Some(Worker::TASK) { self.replace(!self.is_settled()) } else { None }
+        if self.is_in_charge(Worker::TASK) { self.replace(!self.is_settled()) } else { None }
     }
 
     /// A worker was dropped.
     pub fn ended(&mut self, worker: Worker) -> WorkerEnd {
-        if self.in_charge != Some(worker) {
+        if !self.is_in_charge(worker) {
             return WorkerEnd::Replaced;
         }
         if worker == Worker::TASK {
             return WorkerEnd::OfRuntime(self.replace(!self.pending.is_empty()));
         }
-        self.in_charge = None;
+        self.has_ended = true;
         WorkerEnd::GivenUp(self.clear())
     }
 
     fn replace(&mut self, at_once: bool) -> Option<Worker> {
         self.recall();
-        self.in_charge = None;
+        self.has_ended = true;
         at_once.then(|| self.new_thread())
     }
 
@@ -311,7 +284,7 @@ impl Releases {
         self.later.extend(second);
         let sent = self.pending.iter_mut().filter_map(|(number, one)| one.sent.take().map(|_| *number));
         let again: Vec<_> = sent.chain(retries.into_iter().map(|(_, number)| number)).collect();
-        (self.holds.sent, self.attempts.sent) = (0, 0);
+        self.lanes.iter_mut().for_each(|lane| lane.sent = 0);
         for number in again {
             self.make_ready(number);
         }
@@ -320,7 +293,7 @@ impl Releases {
     /// Drops all releases: the leases expire by themselves.
     fn clear(&mut self) -> usize {
         self.later.clear();
-        (self.holds, self.attempts, self.unconfirmed) = (Lane::default(), Lane::default(), 0);
+        (self.lanes, self.unconfirmed) = (Default::default(), 0);
         std::mem::take(&mut self.pending).len()
     }
 
@@ -353,15 +326,8 @@ impl Releases {
     }
 
     fn make_ready(&mut self, number: u64) {
-        if let Some(way) = self.pending.get(&number).map(Pending::way) {
-            self.lane(way).ready.push_back(number);
-        }
-    }
-
-    const fn lane(&mut self, way: Way) -> &mut Lane {
-        match way {
-            Way::Holds => &mut self.holds,
-            Way::Attempts => &mut self.attempts,
+        if let Some(lane) = self.pending.get(&number).map(Pending::lane) {
+            self.lanes[lane].ready.push_back(number);
         }
     }
 }
@@ -369,7 +335,6 @@ impl Releases {
 #[cfg(test)]
 mod queue_tests {
     use super::*;
-    use crate::Fault;
 
     const LATE: Moment = Moment::NEVER;
 
@@ -424,17 +389,6 @@ mod queue_tests {
     }
 
     #[test]
-    fn a_release_sent_after_the_last_straggler_is_the_last() {
-        for (when, pending) in [(at(999), 1), (at(1000), 0)] {
-            let mut queue = Releases::default();
-            let _ = queue.push(release(1, true, at(1000)), at(0));
-            let number = sent(&mut queue, when)[0];
-            queue.answered(number, ReleaseOutcome::Confirmed(when), at(2000), 0);
-            assert_eq!((queue.unconfirmed, queue.pending()), (0, pending), "sent at {when:?}");
-        }
-    }
-
-    #[test]
     fn a_failed_release_is_retried_with_backoff_and_does_not_block_others() {
         let mut queue = Releases::default();
         (0..=AT_ONCE).for_each(|_| _ = queue.push(hold(1), at(0)));
@@ -458,15 +412,6 @@ mod queue_tests {
     }
 
     #[test]
-    fn a_release_given_up_is_not_pending_any_more() {
-        let mut queue = Releases::default();
-        let _ = queue.push(release(1, true, at(1000)), at(0));
-        let number = sent(&mut queue, at(0))[0];
-        queue.answered(number, ReleaseOutcome::GivenUp, at(1), 0);
-        assert_eq!((queue.unconfirmed, queue.pending(), queue.due()), (0, 0, None));
-    }
-
-    #[test]
     fn what_was_sent_or_failed_is_sent_again_at_once_after_a_recall_and_stragglers_keep_their_time() {
         let mut queue = Releases::default();
         for stray_until in [at(0), at(0), at(1000)] {
@@ -483,30 +428,6 @@ mod queue_tests {
         }
         assert_eq!((queue.unconfirmed, queue.due()), (0, Some(at(1000))), "the late answers changed nothing");
         assert_eq!(sent(&mut queue, at(1000)), [2]);
-    }
-
-    #[test]
-    fn a_refusal_ends_the_release_of_an_attempt_and_only_the_end_of_its_lease_that_of_a_hold() {
-        let refused = Err(Unknown::new("", Fault::Denied, ""));
-        let outcome = |is_hold, now| {
-            let release = PendingRelease { until: at(50), ..release(1, is_hold, at(0)) };
-            ReleaseOutcome::of(&release, at(0), &refused, now)
-        };
-        assert_eq!((outcome(false, at(1)), outcome(true, at(1))), (ReleaseOutcome::GivenUp, ReleaseOutcome::Failed));
-        assert_eq!(outcome(true, at(50)), ReleaseOutcome::GivenUp);
-    }
-
-    #[test]
-    fn a_key_that_is_handed_to_a_cancelled_attempt_is_released_and_others_are_not() {
-        let mut queue = Releases::default();
-        let _ = queue.push(release(1, false, at(1000)), at(0));
-        assert_eq!(sent(&mut queue, at(0)), [0]);
-        let (key, [ours, other]) = (Key::new("k").unwrap(), [1, 2].map(|id| HolderId::from_bytes([id; 16])));
-        assert!(
-            queue.undelivered(&key, other, at(5)) == Sender::Nobody
-                && queue.undelivered(&key, ours, at(5)) != Sender::Nobody
-        );
-        assert_eq!(sent(&mut queue, at(5)), [1]);
     }
 }
 
@@ -613,17 +534,5 @@ mod worker_tests {
         sent(&mut releases, Worker::TASK);
         confirm(&mut releases, 2);
         assert!(!releases.is_waited_for() && releases.is_settled() && !releases.timed_out());
-    }
-
-    #[test]
-    fn only_a_key_that_was_handed_to_a_cancelled_attempt_is_handed_on() {
-        let mut releases = Releases::default();
-        let (key, other) = (Key::new("k").unwrap(), HolderId::from_bytes([2; 16]));
-        assert_eq!(releases.undelivered(&key, other, START), Sender::Nobody);
-        let _ = releases.push(release(START + Duration::from_secs(5)), START);
-        assert_eq!(releases.abandoned().len(), 1);
-        let ours = HolderId::from_bytes([1; 16]);
-        assert_eq!(releases.undelivered(&key, ours, START), Sender::InCharge(Worker::TASK));
-        assert_eq!(sent(&mut releases, Worker::TASK), Some(vec![0, 1]));
     }
 }

@@ -2,8 +2,8 @@
 
 use super::claim::AcquireRequest;
 use super::env::spread;
-use super::hold::{End, Firing, Hold, HoldId, LeaseHistory, OtherWaiters, TaskLease, Tenure};
-use super::{Action, Config, Ended, Env, Grant, PendingRelease, SharingLimits, Source};
+use super::hold::{End, Firing, Hold, HoldId, LeaseHistory, TaskLease, Tenure};
+use super::{Action, Config, Ended, Env, Grant, PendingRelease, Source};
 use crate::{
     Expiry, Holder, HolderId, Lease, LossReason, Mode, Moment, Occupant, Occupied, Renew, Renewal, RenewalPlan,
     TokenBlock, Unknown,
@@ -101,7 +101,7 @@ impl<L: Default> Leases<L> {
     /// The release of a hold.
     pub(crate) fn pending_release<W>(&self, id: HoldId, cx: &Env<'_, W, L>) -> Option<Box<PendingRelease>> {
         self.get(id).map(|hold| {
-            let (key, until) = (cx.key.clone(), cx.now + hold.ttl().get());
+            let (key, until) = (cx.key.clone(), cx.now + hold.plan.ttl().get());
             Box::new(PendingRelease { key, holder: hold.holder, until, stray_until: hold.stray_until, is_hold: true })
         })
     }
@@ -222,18 +222,18 @@ impl<L: Default> Leases<L> {
     }
 
     /// Shares this lease, unless it has already expired. Several leases of permits are shared at the same time.
-    pub(crate) fn share<W>(&mut self, id: HoldId, tokens: TokenBlock, limits: &SharingLimits, cx: &Env<'_, W, L>) {
+    pub(crate) fn share<W>(&mut self, id: HoldId, tokens: TokenBlock, cx: &Env<'_, W, L>) {
         let history = std::mem::take(&mut self.history);
         let Some(hold) = self.get(id).filter(|hold| hold.lapse(cx.now).is_none()) else { return };
         let (permits, mode) = (hold.has_permits(), hold.tenure.mode);
-        let mut task_lease = TaskLease::new(tokens, cx.now, history, cx.config, limits);
+        let mut task_lease = TaskLease::new(tokens, cx.now, history, cx.config);
         if !permits {
             self.holds.iter_mut().for_each(|hold| hold.task_lease = None);
         } else if let Some(other) = self.permits().last() {
             // It starts with what the other leases know about waiters.
             task_lease.inspect_with(other);
             if other.others_wait(cx.config) {
-                task_lease.on_waiters(OtherWaiters { others: 1, announced: false }, cx.config, limits, cx.now);
+                task_lease.on_waiters(1, false, cx.config, cx.now);
             }
         }
         let Some(hold) = self.get_mut(id) else { return };
@@ -253,7 +253,7 @@ impl<L: Default> Leases<L> {
     ) -> Option<Grant> {
         let hold = self.get_mut(id)?;
         let permits = hold.has_permits() || request.has_permits();
-        if !request.matches(hold.ttl(), &hold.owner) || permits && request.mode != from.mode {
+        if !request.matches(hold.plan.ttl(), &hold.owner) || permits && request.mode != from.mode {
             return None;
         }
         let fence = hold.task_lease.as_ref()?.next(cx.config, cx.now)?;
@@ -276,13 +276,13 @@ impl<L: Default> Leases<L> {
 
     /// Keeps the task lease after its last tenure, if no other client is known to wait for it.
     pub(crate) fn keep_idle<W>(&mut self, id: HoldId, from: Tenure, cx: &mut Env<'_, W, L>) -> bool {
-        let Some(limits) = cx.config.sharing.filter(|limits| cx.open && !limits.idle_timeout.is_zero()) else {
+        if !cx.open || cx.config.limits().idle_timeout.is_zero() {
             return false;
-        };
+        }
         // Permits are not kept.
         let Some(hold) = self.get_mut(id).filter(|hold| !hold.has_permits()) else { return false };
         let is_kept = |lease: &&TaskLease| !lease.others_wait(cx.config) && lease.next(cx.config, cx.now).is_some();
-        let Some(until) = hold.task_lease.as_ref().filter(is_kept).map(|lease| lease.idle_until(cx.now, &limits))
+        let Some(until) = hold.task_lease.as_ref().filter(is_kept).map(|lease| lease.idle_until(cx.now, cx.config))
         else {
             return false;
         };
@@ -301,7 +301,7 @@ impl<L: Default> Leases<L> {
     pub(crate) fn on_queued<W>(&mut self, cx: &mut Env<'_, W, L>) {
         for hold in self.holds.iter_mut().filter(|hold| hold.is_shared()) {
             hold.unannounced();
-            if hold.is_renewing() {
+            if hold.renewing {
                 // The answer to that renewal may be older than the waiter.
                 hold.expedite(cx.now, Duration::ZERO);
             }
@@ -312,23 +312,22 @@ impl<L: Default> Leases<L> {
     }
 
     /// The server reports the number of other waiting clients, besides so many claims of this one.
-    pub(crate) fn on_waiters<W>(&mut self, waiters: OtherWaiters, claims: u32, cx: &mut Env<'_, W, L>) {
-        let Some(limits) = &cx.config.sharing else { return };
+    pub(crate) fn on_waiters<W>(&mut self, others: u32, announced: bool, claims: u32, cx: &mut Env<'_, W, L>) {
         for task_lease in self.holds.iter_mut().filter_map(|hold| hold.task_lease.as_mut()) {
-            task_lease.on_waiters(waiters, cx.config, limits, cx.now);
+            task_lease.on_waiters(others, announced, cx.config, cx.now);
             if claims > 0 {
                 // The next message may be about a claim of this client.
                 task_lease.unannounced();
             }
         }
         let Some((id, idle)) = self.idle() else { return };
-        if waiters.others > 0 {
+        if others > 0 {
             self.end_unused(id, true, cx);
         } else if let Some(hold) = self.get_mut(id)
             && let Some(task_lease) = &hold.task_lease
         {
-            let until = task_lease.idle_until(idle.since, limits);
-            hold.limit(until);
+            let until = task_lease.idle_until(idle.since, cx.config);
+            hold.plan.hand_on(until);
             hold.set_timer(cx);
         }
     }
@@ -341,17 +340,18 @@ impl<L: Default> Leases<L> {
             return false;
         }
         let hold = self.holds.iter().find(|hold| hold.is_shared() && !hold.has_permits());
-        let Some((hold, limits)) = hold.zip(cx.config.sharing.as_ref()) else { return false };
-        let Some(task_lease) = &hold.task_lease else { return false };
-        let suits = request.matches(hold.ttl(), &hold.owner);
-        suits && task_lease.has_more() || task_lease.yields(cx.config, limits, cx.now)
+        let Some((hold, task_lease)) = hold.and_then(|hold| Some((hold, hold.task_lease.as_ref()?))) else {
+            return false;
+        };
+        let suits = request.matches(hold.plan.ttl(), &hold.owner);
+        suits && task_lease.has_more() || task_lease.yields(cx.config, cx.now)
     }
 
     /// The holder of the task lease, for tasks that wait.
     pub(crate) fn occupied(&self, now: Moment) -> Option<Occupied> {
         let hold = self.any_task_hold()?;
         let by = Occupant::Holder(Holder { id: hold.holder, owner: hold.owner.clone() });
-        let rest = hold.rest(now);
+        let rest = hold.plan.rest(now);
         let expiry = if rest == Duration::MAX { Expiry::Never } else { Expiry::In(rest) };
         Some(Occupied::new(by, expiry).with_held_for(Some(now.since(hold.tenure.since))))
     }
@@ -362,7 +362,7 @@ impl<L: Default> Leases<L> {
     /// Begins another tenure of the task lease, if the request matches and the lease may be joined.
     pub(crate) fn join<W>(&mut self, request: &AcquireRequest, cx: &mut Env<'_, W, L>) -> Option<Grant> {
         let hold = self.task_hold_mut()?;
-        if request.mode != Mode::Shared || !request.matches(hold.ttl(), &hold.owner) {
+        if request.mode != Mode::Shared || !request.matches(hold.plan.ttl(), &hold.owner) {
             return None;
         }
         let fence = hold.task_lease.as_ref()?.next_reader(cx.now)?;
@@ -416,7 +416,7 @@ impl<L: Default> Leases<L> {
     /// Makes the timer of one of these leases fire at `at` or earlier. If all of them are being renewed, the next reply
     /// calls this again.
     pub(crate) fn wake_at<W>(&mut self, at: Moment, cx: &mut Env<'_, W, L>) {
-        let waits = |hold: &&mut Hold<L>| hold.is_shared() && hold.has_permits() && !hold.is_renewing();
+        let waits = |hold: &&mut Hold<L>| hold.is_shared() && hold.has_permits() && !hold.renewing;
         if let Some(hold) = self.holds.iter_mut().find(waits) {
             hold.expedite(cx.now, at.since(cx.now));
             hold.set_timer(cx);
@@ -425,8 +425,7 @@ impl<L: Default> Leases<L> {
 
     /// How many leases will be passed on, or must be left free after their current tenures.
     pub(crate) fn permits_to_pass<W>(&self, cx: &Env<'_, W, L>) -> usize {
-        let Some(limits) = &cx.config.sharing else { return 0 };
-        let goes_on = |task_lease: &&TaskLease| task_lease.has_more() || task_lease.yields(cx.config, limits, cx.now);
+        let goes_on = |task_lease: &&TaskLease| task_lease.has_more() || task_lease.yields(cx.config, cx.now);
         self.permits().filter(goes_on).count()
     }
 }
@@ -437,14 +436,14 @@ impl<L: Default> Leases<L> {
     /// This task lease is about to be released. `queued` says whether a task of this client waits at the backend.
     pub(crate) fn stop_sharing<W>(&mut self, id: HoldId, queued: bool, cx: &mut Env<'_, W, L>) {
         let task_lease = self.get_mut(id).and_then(|hold| hold.task_lease.take());
-        let Some((task_lease, limits)) = task_lease.zip(cx.config.sharing) else { return };
-        if task_lease.yields(cx.config, &limits, cx.now) {
-            self.yield_until = cx.now + yield_for(cx.config, &limits, cx.rng.next_u64());
+        let Some(task_lease) = task_lease else { return };
+        if task_lease.yields(cx.config, cx.now) {
+            self.yield_until = cx.now + yield_for(cx.config, cx.rng.next_u64());
         }
-        self.history = task_lease.ended(queued, cx.config, &limits, cx.now);
+        self.history = task_lease.ended(queued, cx.config, cx.now);
         // A lease that is kept is passed on although no task waits, so the next task may come to an engine that is empty. A task
         // that waits at the backend keeps the engine. Only exclusive leases are kept.
-        let is_kept = !queued && !limits.idle_timeout.is_zero();
+        let is_kept = !queued && !cx.config.limits().idle_timeout.is_zero();
         let is_exclusive = self.get(id).is_some_and(|hold| hold.tenure.mode == Mode::Exclusive);
         if is_kept && is_exclusive && self.history_timer == Moment::NEVER {
             self.set_history_timer(Moment::default(), cx);
@@ -478,7 +477,7 @@ impl<L: Default> Leases<L> {
 }
 
 /// How long the key is left free for other clients.
-fn yield_for(config: &Config, limits: &SharingLimits, random: u64) -> Duration {
+fn yield_for(config: &Config, random: u64) -> Duration {
     let capabilities = &config.capabilities;
-    if capabilities.queues { limits.pause } else { spread(capabilities.polls.yields(), random) }
+    if capabilities.queues { config.limits().pause } else { spread(capabilities.polls.yields(), random) }
 }

@@ -71,7 +71,7 @@ impl KeyStep<'_> {
         let (me, mut mode, now) = (claim.holder.id, claim.mode, self.at.now);
         if let Some(waiter) = self.state.queue.iter_mut().find(|waiter| waiter.holder.id == me) {
             mode = waiter.mode_of(mode);
-            (waiter.seen, waiter.block, waiter.mode) = (now, claim.queueing.block, mode);
+            (waiter.seen, waiter.block, waiter.mode) = (now, claim.block, mode);
         }
         if let Some(present) = self.conflict(me, mode) {
             self.state.queue.retain(|waiter| waiter.holder.id != me);
@@ -81,7 +81,7 @@ impl KeyStep<'_> {
         let mut granted = self.advance(Some(me))?;
         let is_free = self.state.queue.is_empty() && self.state.fits(mode) && self.state.hold_of(&me).is_none();
         if is_free && !claim.is_poll() {
-            let tokens = self.draw(proposal, claim.queueing.block)?;
+            let tokens = self.draw(proposal, claim.block)?;
             self.grant(claim.holder.clone(), mode, claim.ttl.get(), tokens);
             granted = Some(tokens);
         }
@@ -252,13 +252,13 @@ impl KeyStep<'_> {
         let (state, now) = (&mut *self.state, self.at.now);
         let Some(occupied) = state.occupied(now) else { return Acquire::Gone };
         let position = state.queue.iter().position(|waiter| waiter.holder.id == claim.holder.id);
-        let position = match (position, claim.queueing.intent) {
+        let position = match (position, claim.intent) {
             (None, Intent::Poll) => return Acquire::Gone,
             (_, Intent::Try) => return Acquire::Busy(occupied),
             (Some(position), _) => position,
             (None, Intent::Enqueue) => {
                 let (holder, mode, ttl) = (claim.holder.clone(), claim.mode, claim.ttl.get());
-                let block = claim.queueing.block;
+                let block = claim.block;
                 state.queue.push_back(Waiter { holder, mode, ttl, block, arrived: now, seen: now });
                 if std::mem::take(&mut state.announces) {
                     self.events.push(Event::Queued { key: self.key.clone() });
@@ -373,10 +373,7 @@ impl KeyState {
 
     /// The holders, for an answer; `None` if the key is free.
     fn holders(&self) -> Option<Holders> {
-        let mut listed = self.holds.iter().take(Holders::LISTED).map(|held| Occupant::Holder(held.holder.clone()));
-        let first = Holders::one(listed.next()?);
-        let more = u32::try_from(self.holds.len().saturating_sub(Holders::LISTED)).unwrap_or(u32::MAX);
-        Some(listed.fold(first, Holders::and).and_unnamed(more))
+        Holders::listed(self.holds.iter().map(|held| Occupant::Holder(held.holder.clone())))
     }
 
     fn occupied(&self, now: Moment) -> Option<Occupied> {

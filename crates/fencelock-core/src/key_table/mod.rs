@@ -124,7 +124,7 @@ impl KeyTable {
         on_key.report_watched_end();
         // Like a server, a table with leases keeps the last token of each key: the nodes of a quorum compare them.
         if state.is_free() && !(*leases && state.fence > 0) {
-            self.settle(key, at.wall_micros);
+            self.forget_free(key, at.wall_micros);
         }
         answer
     }
@@ -140,7 +140,7 @@ impl KeyTable {
     }
 
     /// Removes a key that is free, unless it is young, and those that were.
-    fn settle(&mut self, key: &Key, wall: u64) {
+    fn forget_free(&mut self, key: &Key, wall: u64) {
         let is_young = |state: &KeyState| state.fence.saturating_add(YOUNG) > wall;
         match self.by_key.get_mut(key) {
             Some(state) if state.is_listed => {}

@@ -1,7 +1,5 @@
 use super::*;
-use crate::{
-    Acquire, Claim, Holder, HolderId, Intent, Liveness, Mode, Owner, Release, Renew, Renewal, Resize, TokenBlock, Ttl,
-};
+use crate::{Acquire, Claim, Holder, HolderId, Intent, Owner, Release, Renew, Renewal, Resize, TokenBlock, Ttl};
 use std::num::NonZeroU32;
 
 fn claim(key: &str, holder: u8, intent: Intent) -> Claim {
@@ -37,7 +35,7 @@ impl Ticking {
     /// How many keys are left when those that are free are no longer young.
     fn keys(&mut self) -> usize {
         for _ in 0..=self.0.young.len() {
-            self.0.settle(&Key::new("none").unwrap(), u64::MAX);
+            self.0.forget_free(&Key::new("none").unwrap(), u64::MAX);
         }
         self.0.by_key.len()
     }
@@ -116,23 +114,6 @@ fn the_tokens_of_a_key_increase_although_it_was_free() {
 }
 
 #[test]
-fn a_waiter_that_is_refused_leaves_the_queue_and_a_free_key_goes_to_the_next() {
-    let mut table = Ticking(KeyTable::new("memory").with_leases(), 1_000_000);
-    let ttl = Ttl::new(Duration::from_secs(1)).unwrap();
-    table.tokens(&Claim { ttl, ..claim("k", 1, Intent::Try) });
-    let [refused, next] = [2, 3].map(|holder| claim("k", holder, Intent::Enqueue).with_mode(Mode::Shared));
-    for waiter in [&refused, &next] {
-        assert!(matches!(table.step(&next.key, |key| key.claim(waiter, None)).unwrap(), Acquire::Queued { .. }));
-    }
-    table.1 += 1_500_000;
-    let refused = refused.with_mode(Mode::permits(1, 1).unwrap());
-    let answer = table.step(&next.key, |key| key.claim(&refused, None)).unwrap();
-    assert_eq!(answer, Acquire::Conflict(Mode::Shared));
-    let seen = table.step(&next.key, |key| key.inspect()).unwrap();
-    assert!(seen.has(next.holder.id) && seen.waiters == 0, "{seen:?}");
-}
-
-#[test]
 fn a_key_is_removed_although_its_end_is_watched() {
     let (mut table, claim) = (Ticking::new(), claim("k", 1, Intent::Try));
     table.tokens(&claim);
@@ -142,24 +123,4 @@ fn a_key_is_removed_although_its_end_is_watched() {
     table.release(&claim);
     assert_eq!(table.0.take_events(), [Event::Changed { key: claim.key.clone() }]);
     assert_eq!(table.keys(), 0);
-}
-
-#[test]
-fn a_lease_shows_its_latest_renewal_and_a_hold_without_one_that_its_process_lives() {
-    let (claim, ttl) = (claim("k", 1, Intent::Try), Ttl::default());
-    let at = |secs: u64| ClockReading::from_micros(secs * 1_000_000);
-    let alive = |table: &mut KeyTable, secs| {
-        table.step(&claim.key, at(secs), |key| key.inspect()).unwrap().first().alive.unwrap()
-    };
-    let since = |secs| Liveness::of_lease(Duration::from_secs(secs), ttl.get());
-    let mut table = KeyTable::new("memory").with_leases();
-    table.step(&claim.key, at(10), |key| key.claim(&claim, None)).unwrap();
-    assert_eq!(alive(&mut table, 13), since(3));
-    let renewal = Renewal::new(claim.key.clone(), claim.holder.id, ttl);
-    table.step(&claim.key, at(20), |key| key.renew(&renewal));
-    assert_eq!((alive(&mut table, 22), alive(&mut table, 33)), (since(2), since(13)));
-    assert!(alive(&mut table, 33).is_overdue() && !alive(&mut table, 32).is_overdue());
-    let mut table = KeyTable::new("memory");
-    table.step(&claim.key, at(10), |key| key.claim(&claim, None)).unwrap();
-    assert_eq!(alive(&mut table, 99), Liveness::Process);
 }

@@ -39,7 +39,7 @@ impl ClaimVotes {
                     Acquire::Conflict(mode) => (Fault::Unsupported, format!("the key is in use as {}", mode.class())),
                     _ => (Fault::Other, "the lock disappeared during the claim".to_owned()),
                 };
-                (Vote::Unknown, Some(Unknown::new(self.settings.name(node), fault, why)))
+                (Vote::Unknown, Some(Unknown::new(&*self.settings.names[node], fault, why)))
             }
             Err(cause) if cause.is_refusal() => (Vote::Refused, Some(cause)),
             Err(cause) => (Vote::Unknown, Some(cause)),

@@ -5,7 +5,6 @@ use crate::{Downgrade, Fault, Foreign, Holders, NodeFault, Occupant, Release, Re
 #[derive(Debug, Clone)]
 pub struct HoldVotes {
     tally: Tally,
-    outcome: Outcome,
     causes: Vec<Option<Unknown>>,
     taken_by: Option<Holders>,
 }
@@ -16,40 +15,25 @@ pub trait HoldReply {
     fn node_vote(self) -> (NodeVote, Option<Holders>);
 }
 
-impl HoldReply for Renew {
-    fn node_vote(self) -> (NodeVote, Option<Holders>) {
-        match self {
-            Self::Renewed { .. } => (NodeVote::Ours, None),
-            Self::Absent => (NodeVote::Absent, None),
-            Self::TakenBy(by) => (NodeVote::Taken, Some(by)),
+macro_rules! hold_replies {
+    ($($reply:ident::$ours:ident),*) => {$(
+        impl HoldReply for $reply {
+            fn node_vote(self) -> (NodeVote, Option<Holders>) {
+                match self {
+                    Self::$ours { .. } => (NodeVote::Ours, None),
+                    Self::Absent => (NodeVote::Absent, None),
+                    Self::TakenBy(by) => (NodeVote::Taken, Some(by)),
+                }
+            }
         }
-    }
+    )*};
 }
-
-impl HoldReply for Downgrade {
-    fn node_vote(self) -> (NodeVote, Option<Holders>) {
-        match self {
-            Self::Downgraded { .. } => (NodeVote::Ours, None),
-            Self::Absent => (NodeVote::Absent, None),
-            Self::TakenBy(by) => (NodeVote::Taken, Some(by)),
-        }
-    }
-}
-
-impl HoldReply for Release {
-    fn node_vote(self) -> (NodeVote, Option<Holders>) {
-        match self {
-            Self::Released => (NodeVote::Ours, None),
-            Self::Absent => (NodeVote::Absent, None),
-            Self::TakenBy(by) => (NodeVote::Taken, Some(by)),
-        }
-    }
-}
+hold_replies!(Renew::Renewed, Downgrade::Downgraded, Release::Released);
 
 impl HoldVotes {
     /// No reply yet.
     pub fn new(size: Quorum) -> Self {
-        Self { tally: Tally::new(size), outcome: Outcome::Pending, causes: vec![None; size.nodes()], taken_by: None }
+        Self { tally: Tally::new(size), causes: vec![None; size.nodes()], taken_by: None }
     }
 
     /// Records the reply of a node, as [`Tally::vote`] does.
@@ -62,13 +46,12 @@ impl HoldVotes {
             Err(cause) => (NodeVote::Unknown, Some(cause)),
         };
         self.causes[node] = cause;
-        self.outcome = self.tally.vote(node, vote);
-        self.outcome
+        self.tally.vote(node, vote)
     }
 
     /// The outcome of the replies so far.
     pub const fn outcome(&self) -> Outcome {
-        self.outcome
+        self.tally.outcome()
     }
 
     /// The result of a renewal.
@@ -103,12 +86,12 @@ impl HoldVotes {
     }
 
     fn result<T>(&self, ours: T, absent: T, taken_by: impl FnOnce(Holders) -> T) -> Result<T, Unknown> {
-        let ours = (self.outcome == Outcome::Ours).then_some(ours);
+        let ours = (self.outcome() == Outcome::Ours).then_some(ours);
         ours.or_else(|| self.lost(absent, taken_by)).ok_or_else(|| Unknown::of_nodes(self.faults()))
     }
 
     fn lost<T>(&self, absent: T, taken_by: impl FnOnce(Holders) -> T) -> Option<T> {
-        match self.outcome {
+        match self.outcome() {
             Outcome::Absent => Some(absent),
             // If a tally is "taken", it has counted a reply that names a holder.
             Outcome::Taken => Some(taken_by(

@@ -16,7 +16,9 @@ pub enum Seen<H> {
     Unknown,
 }
 
-/// The combined result of all nodes.
+/// The combined result of all nodes. The replies are from different moments, so it is for display, not for decisions.
+///
+/// A node lists only some of very many readers. If it counts more readers than it lists, it counts for each of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InspectionResult<H> {
     /// Wait for more answers.
@@ -37,92 +39,69 @@ pub enum InspectionResult<H> {
     Unknown,
 }
 
-/// Inspects one key on all nodes. The replies are from different moments, so they are for display, not for decisions.
-///
-/// A node lists only some of very many readers. If it counts more readers than it lists, it counts for each of them.
-#[derive(Debug, Clone)]
-pub struct Inspection<H> {
-    quorum: Quorum,
-    seen: Vec<Option<Seen<H>>>,
-}
-
-impl<H: Clone + Eq> Inspection<H> {
-    /// No reply yet.
-    pub fn new(quorum: Quorum) -> Self {
-        Self { quorum, seen: vec![None; quorum.nodes()] }
-    }
-
-    /// Records a reply. Only the first reply of a node counts, but any reply replaces [`Seen::Unknown`].
-    pub fn vote(&mut self, node: usize, seen: Seen<H>) -> InspectionResult<H> {
-        if let Some(slot @ (None | Some(Seen::Unknown))) = self.seen.get_mut(node) {
-            *slot = Some(seen);
-        }
-        self.decide()
-    }
-
-    fn decide(&self) -> InspectionResult<H> {
-        let majority = self.quorum.majority();
-        let pending = self.seen.iter().filter(|seen| seen.is_none()).count();
-        let unknown = self.seen.iter().filter(|seen| **seen == Some(Seen::Unknown)).count();
-        let reported = self.reported();
+impl<H: Clone + Eq> InspectionResult<H> {
+    /// The result of these replies, one for each node that has replied.
+    pub fn of(quorum: Quorum, seen: &[Seen<H>]) -> Self {
+        let (majority, pending) = (quorum.majority(), quorum.nodes() - seen.len());
+        let unknown = seen.iter().filter(|seen| **seen == Seen::Unknown).count();
+        let reported = reported(seen);
         // For a shared lock, the nodes that have not answered may decide whether another reader has a majority.
         let is_open = |nodes: usize| nodes < majority && nodes + pending >= majority;
         if is_open(0) || reported.iter().any(|(_, nodes)| is_open(*nodes)) {
-            return InspectionResult::Pending;
+            return Self::Pending;
         }
         let most = reported.iter().map(|(_, nodes)| *nodes).max().unwrap_or(0);
         if most >= majority {
             let held = reported.into_iter().filter(|(_, nodes)| *nodes >= majority);
-            return self.held(held.map(|(holder, _)| holder.clone()).collect());
+            return Self::held(quorum, seen, held.map(|(holder, _)| holder.clone()).collect());
         }
-        let taken = self.lists().count();
+        let taken = lists(seen).count();
         let no_majority = most + pending + unknown < majority;
-        if no_majority && taken > self.quorum.spare() {
-            InspectionResult::Contested
-        } else if no_majority && (pending == 0 || taken + pending <= self.quorum.spare()) {
-            InspectionResult::Free
+        if no_majority && taken > quorum.spare() {
+            Self::Contested
+        } else if no_majority && (pending == 0 || taken + pending <= quorum.spare()) {
+            Self::Free
         } else if most + unknown >= majority {
-            InspectionResult::Unknown
+            Self::Unknown
         } else {
-            InspectionResult::Pending
+            Self::Pending
         }
     }
 
-    fn held(&self, holders: Vec<H>) -> InspectionResult<H> {
+    fn held(quorum: Quorum, seen: &[Seen<H>], holders: Vec<H>) -> Self {
         let length = |holders: &[H]| u32::try_from(holders.len()).unwrap_or(u32::MAX);
-        let counts = self.lists().map(|(holders, unnamed)| length(holders).saturating_add(unnamed));
-        let count = self.quorum.reached(counts).unwrap_or(0);
-        InspectionResult::Held { unnamed: count.saturating_sub(length(&holders)), holders }
+        let counts = lists(seen).map(|(holders, unnamed)| length(holders).saturating_add(unnamed));
+        let count = quorum.reached(counts).unwrap_or(0);
+        Self::Held { unnamed: count.saturating_sub(length(&holders)), holders }
     }
+}
 
-    /// Each holder that a node lists, and the number of nodes that report it.
-    fn reported(&self) -> Vec<(&H, usize)> {
-        let mut reported: Vec<(&H, usize)> = Vec::new();
-        for holder in self.lists().flat_map(|(holders, _)| holders) {
-            if reported.iter().all(|(other, _)| *other != holder) {
-                let nodes = self.lists().filter(|(holders, unnamed)| *unnamed > 0 || holders.contains(holder));
-                reported.push((holder, nodes.count()));
-            }
+/// Each holder that a node lists, and the number of nodes that report it.
+fn reported<H: Eq>(seen: &[Seen<H>]) -> Vec<(&H, usize)> {
+    let mut reported: Vec<(&H, usize)> = Vec::new();
+    for holder in lists(seen).flat_map(|(holders, _)| holders) {
+        if reported.iter().all(|(other, _)| *other != holder) {
+            let nodes = lists(seen).filter(|(holders, unnamed)| *unnamed > 0 || holders.contains(holder));
+            reported.push((holder, nodes.count()));
         }
-        reported
     }
+    reported
+}
 
-    /// The replies of the nodes on which the key is held.
-    fn lists(&self) -> impl Iterator<Item = (&[H], u32)> {
-        self.seen.iter().filter_map(|seen| match seen {
-            Some(Seen::Held { holders, unnamed }) => Some((holders.as_slice(), *unnamed)),
-            _ => None,
-        })
-    }
+/// The replies of the nodes on which the key is held.
+fn lists<H>(seen: &[Seen<H>]) -> impl Iterator<Item = (&[H], u32)> {
+    seen.iter().filter_map(|seen| match seen {
+        Seen::Held { holders, unnamed } => Some((holders.as_slice(), *unnamed)),
+        _ => None,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn inspection(nodes: usize, seen: Vec<Seen<char>>) -> InspectionResult<char> {
-        let mut inspection = Inspection::new(Quorum::new(nodes).unwrap());
-        seen.into_iter().enumerate().fold(InspectionResult::Pending, |_, (node, seen)| inspection.vote(node, seen))
+    fn inspection(nodes: usize, seen: impl Iterator<Item = Seen<char>>) -> InspectionResult<char> {
+        InspectionResult::of(Quorum::new(nodes).unwrap(), &seen.collect::<Vec<_>>())
     }
 
     /// `A.-` are the answers of nodes 1 to 3: held by A, free, none.
@@ -132,7 +111,7 @@ mod tests {
             '-' => Seen::Unknown,
             holder => Seen::Held { holders: vec![holder], unnamed: 0 },
         };
-        inspection(nodes, answers.chars().map(seen).collect())
+        inspection(nodes, answers.chars().map(seen))
     }
 
     /// `AB B -` are the answers of nodes 1 to 3: held by A and B, by B, none. `A+9` lists A and counts nine others.
@@ -145,7 +124,7 @@ mod tests {
             }
             (listed, None) => Seen::Held { holders: listed.chars().collect(), unnamed: 0 },
         };
-        inspection(nodes, answers.split_whitespace().map(seen).collect())
+        inspection(nodes, answers.split_whitespace().map(seen))
     }
 
     fn held(holders: &str, unnamed: u32) -> InspectionResult<char> {
@@ -214,13 +193,5 @@ mod tests {
         for (nodes, answers, expected) in table {
             assert_eq!(readers(nodes, answers), expected, "n={nodes} {answers}");
         }
-    }
-
-    #[test]
-    fn a_node_that_answers_twice_counts_once() {
-        let mut inspection = Inspection::new(Quorum::new(3).unwrap());
-        let seen = || Seen::Held { holders: vec!['A'], unnamed: 0 };
-        inspection.vote(0, seen());
-        assert_eq!(inspection.vote(0, seen()), InspectionResult::Pending);
     }
 }

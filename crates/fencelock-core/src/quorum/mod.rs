@@ -27,7 +27,7 @@
 //! have granted less, and the tokens between its grant and the raised fence may belong to an earlier winner.
 //!
 //! [`ClaimVotes`] and [`HoldVotes`] turn replies into votes and the result of a call. A [`Tally`] counts the replies to a renewal or a
-//! release, and an [`Inspection`] combines what the nodes report about a key. [`NodeHealth`] says how long to wait for a node and
+//! release, and an [`InspectionResult`] combines what the nodes report about a key. [`NodeHealth`] says how long to wait for a node and
 //! whether to use it.
 //!
 //! Source of the algorithm without fences: "Distributed Locks with Redis" in the Redis documentation.
@@ -37,7 +37,7 @@
 //! one must break its build.
 
 mod claim_votes;
-mod completion_votes;
+mod completion_verdict;
 mod hold_votes;
 mod inspection;
 mod node_health;
@@ -54,9 +54,9 @@ mod vote;
 mod round_tests;
 
 pub use claim_votes::ClaimVotes;
-pub use completion_votes::{CompletionVerdict, CompletionVotes};
+pub use completion_verdict::CompletionVerdict;
 pub use hold_votes::{HoldReply, HoldVotes};
-pub use inspection::{Inspection, InspectionResult, Seen};
+pub use inspection::{InspectionResult, Seen};
 pub use node_health::{HealthChange, NodeHealth, NodePlan, REPLY_TIMEOUT, left_out, renewal_limit};
 pub use node_set::NodeSet;
 pub use proposed::{next_proposed_block, proposal};

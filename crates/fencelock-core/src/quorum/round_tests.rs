@@ -1,6 +1,6 @@
 //! A table of rounds, and properties of every round.
 
-use super::{Defeat, NodeSet, Quorum, Raise, Round, Verdict, Vote, next_proposed_block, proposal};
+use super::{Defeat, Quorum, Raise, Round, Verdict, Vote, next_proposed_block, proposal};
 use crate::{Drift, FencingToken, Moment, TokenBlock};
 use proptest::prelude::*;
 use std::fmt::Write;
@@ -228,32 +228,6 @@ fn tokens_that_are_ahead_of_the_time_are_granted_in_blocks() {
     assert!(granted > 1000 * 300, "{granted} tokens in the second half: {:?}", &blocks[1990..]);
 }
 
-/// An event that a driver may report to a round.
-#[derive(Debug, Clone, Copy)]
-enum Word {
-    Vote(usize, Vote),
-    Raised(usize, Raise),
-    Grace,
-}
-
-impl Word {
-    fn report(self, round: &mut Round) -> Verdict {
-        match self {
-            Self::Vote(node, vote) => round.vote(node, vote),
-            Self::Raised(node, answer) => round.raised(node, answer),
-            Self::Grace => round.grace_over(),
-        }
-    }
-}
-
-fn any_word() -> impl Strategy<Value = Word> {
-    prop_oneof![
-        5 => (0..7usize, any_vote()).prop_map(|(node, vote)| Word::Vote(node, vote)),
-        3 => (0..7usize, any::<bool>()).prop_map(|(node, yes)| Word::Raised(node, if yes { Raise::Acked } else { Raise::Refused })),
-        1 => Just(Word::Grace),
-    ]
-}
-
 proptest! {
     #[test]
     fn the_order_of_the_votes_does_not_matter(
@@ -278,46 +252,5 @@ proptest! {
             }
         }
         prop_assert!(matches!(verdict, Verdict::Won(_) | Verdict::Lost(_)), "{:?}", verdict);
-    }
-
-    /// A node confirms F if it granted F, or acked a requested raise to F.
-    #[test]
-    fn no_round_succeeds_without_a_majority_for_the_token(
-        nodes in 1..8usize, words in prop::collection::vec(any_word(), 0..40)
-    ) {
-        let mut round = round(nodes);
-        let (mut vouched, mut raising, mut answered) = (Vec::new(), None, NodeSet::new());
-        for word in words {
-            match word {
-                Word::Vote(node, Vote::Granted(tokens)) if node < nodes => vouched.push((node, tokens.last())),
-                Word::Raised(node, answer) => {
-                    if let Some((to, raising)) = raising && NodeSet::contains(raising, node) && !answered.contains(node) {
-                        answered.insert(node);
-                        if answer == Raise::Acked { vouched.push((node, to)); }
-                    }
-                }
-                _ => {}
-            }
-            match word.report(&mut round) {
-                Verdict::Raise { to, nodes } => raising = Some((to, nodes)),
-                Verdict::Won(tokens) => {
-                    let token = tokens.last();
-                    let majority: NodeSet = vouched.iter().filter(|(_, fence)| *fence == token).map(|(node, _)| *node).collect();
-                    prop_assert!(majority.len() > nodes / 2, "{:?} of {} for {}", majority, nodes, token);
-                }
-                Verdict::Pending | Verdict::Lost(_) => {}
-            }
-        }
-    }
-
-    #[test]
-    fn later_replies_do_not_change_a_verdict(nodes in 1..8usize, words in prop::collection::vec(any_word(), 0..40)) {
-        let mut round = round(nodes);
-        let mut decided = None;
-        for word in words {
-            let verdict = word.report(&mut round);
-            if let Some(decided) = decided { prop_assert_eq!(verdict, decided); }
-            if matches!(verdict, Verdict::Won(_) | Verdict::Lost(_)) { decided = Some(verdict); }
-        }
     }
 }

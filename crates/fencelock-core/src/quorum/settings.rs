@@ -20,11 +20,6 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The name of a node.
-    pub(super) fn name(&self, node: usize) -> &str {
-        self.names.get(node).map_or("", String::as_str)
-    }
-
     /// The error of a call without a result. If so many nodes need an operator that no majority is left, only these
     /// nodes are named: waiting for the others does not help.
     pub(super) fn unknown(&self, causes: Vec<NodeFault>) -> Unknown {

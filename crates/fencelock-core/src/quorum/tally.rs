@@ -1,4 +1,4 @@
-use super::{NodeSet, Quorum};
+use super::Quorum;
 
 /// The reply of a node to a renewal, a downgrade or a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -38,46 +38,42 @@ pub enum Outcome {
 #[derive(Debug, Clone, Hash)]
 pub struct Tally {
     quorum: Quorum,
-    answered: NodeSet,
-    ours: NodeSet,
-    absent: NodeSet,
-    taken: NodeSet,
+    votes: Vec<Option<NodeVote>>,
     outcome: Outcome,
 }
 
 impl Tally {
     /// No reply yet.
-    pub const fn new(quorum: Quorum) -> Self {
-        let none = NodeSet::new();
-        Self { quorum, answered: none, ours: none, absent: none, taken: none, outcome: Outcome::Pending }
+    pub fn new(quorum: Quorum) -> Self {
+        Self { quorum, votes: vec![None; quorum.nodes()], outcome: Outcome::Pending }
     }
 
     /// Records the reply of a node. Only its first reply counts, but any reply replaces [`NodeVote::Unknown`].
-    pub fn vote(&mut self, node: usize, node_vote: NodeVote) -> Outcome {
-        let counted = self.ours.contains(node) || self.absent.contains(node) || self.taken.contains(node);
-        let open = matches!(self.outcome, Outcome::Pending | Outcome::Unknown);
-        if open && node < self.quorum.nodes() && !counted {
-            self.answered.insert(node);
-            match node_vote {
-                NodeVote::Ours => self.ours.insert(node),
-                NodeVote::Absent => self.absent.insert(node),
-                NodeVote::Taken => self.taken.insert(node),
-                NodeVote::Unknown => {}
-            }
+    pub fn vote(&mut self, node: usize, vote: NodeVote) -> Outcome {
+        if let (Outcome::Pending | Outcome::Unknown, Some(slot @ (None | Some(NodeVote::Unknown)))) =
+            (self.outcome, self.votes.get_mut(node))
+        {
+            *slot = Some(vote);
             self.outcome = self.decide();
         }
         self.outcome
     }
 
+    /// The result of the replies so far.
+    pub const fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+
     fn decide(&self) -> Outcome {
         let (majority, spare) = (self.quorum.majority(), self.quorum.spare());
-        let pending = self.quorum.nodes() - self.answered.len();
-        let gone = self.absent.len() + self.taken.len();
-        if self.ours.len() >= majority {
+        let count = |vote| self.votes.iter().filter(|found| **found == vote).count();
+        let (pending, ours) = (count(None), count(Some(NodeVote::Ours)));
+        let (absent, taken) = (count(Some(NodeVote::Absent)), count(Some(NodeVote::Taken)));
+        if ours >= majority {
             Outcome::Ours
-        } else if gone > spare {
-            if self.taken.len() >= self.absent.len() { Outcome::Taken } else { Outcome::Absent }
-        } else if self.ours.len() + pending < majority && gone + pending <= spare {
+        } else if absent + taken > spare {
+            if taken >= absent { Outcome::Taken } else { Outcome::Absent }
+        } else if ours + pending < majority && absent + taken + pending <= spare {
             Outcome::Unknown
         } else {
             Outcome::Pending
@@ -141,14 +137,6 @@ mod tests {
         tally.vote(0, NodeVote::Ours);
         assert_eq!(tally.vote(0, NodeVote::Ours), Outcome::Pending);
         assert_eq!(tally.vote(9, NodeVote::Ours), Outcome::Pending, "there is no such node");
-    }
-
-    #[test]
-    fn a_late_answer_counts_if_there_was_none() {
-        let mut tally = Tally::new(Quorum::new(3).unwrap());
-        tally.vote(0, NodeVote::Unknown);
-        tally.vote(1, NodeVote::Ours);
-        assert_eq!(tally.vote(0, NodeVote::Ours), Outcome::Ours);
     }
 
     #[test]

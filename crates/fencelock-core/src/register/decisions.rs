@@ -17,10 +17,10 @@ pub fn claim(claim: &Claim, view: &View<'_>) -> Decision<Acquire> {
     }
     match view.occupied() {
         Some(occupied) => Decision::Done(Ok(Acquire::Busy(occupied))),
-        None if claim.is_poll() => view.settle(holder, Acquire::Gone),
+        None if claim.is_poll() => view.void_claims(holder, Acquire::Gone),
         None => {
             let time = view.time.unwrap_or(0);
-            grant(claim, view, next_block(view.record.token, time, claim.queueing.block), claim.ttl, time)
+            grant(claim, view, next_block(view.record.token, time, claim.block), claim.ttl, time)
         }
     }
 }
@@ -46,7 +46,7 @@ pub fn renew(renewal: &Renewal, view: &View<'_>) -> Decision<Renew> {
     let Some(hold) = view.hold_of(renewal.holder) else {
         return match view.occupied() {
             Some(occupied) => Decision::Done(Ok(Renew::TakenBy(occupied.holders))),
-            None => view.settle(renewal.holder, Renew::Absent),
+            None => view.void_claims(renewal.holder, Renew::Absent),
         };
     };
     let longest = hold.ttl.get().min(renewal.assumed);
@@ -59,7 +59,7 @@ pub fn release(holder: HolderId, view: &View<'_>) -> Decision<Release> {
     match view.occupied() {
         _ if view.hold_of(holder).is_some() => view.hold(None, Release::Released),
         Some(occupied) => Decision::Done(Ok(Release::TakenBy(occupied.holders))),
-        None => view.settle(holder, Release::Absent),
+        None => view.void_claims(holder, Release::Absent),
     }
 }
 

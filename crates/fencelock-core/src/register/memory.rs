@@ -48,9 +48,9 @@ impl Hash for StoreTime {
 /// No claim needs it: a new process begins with an empty one. But a claim that was not answered is known here alone, so its release
 /// needs the memory of the claim.
 #[derive(Debug, Clone, Default, Hash)]
-pub struct Memory {
+pub struct Remembered {
     /// The latest own write that was answered. Only a write rests on it, which the store refuses if it is outdated.
-    pub(super) known: Option<Known>,
+    pub(super) known: Option<LastWrite>,
     /// The version of the latest read that showed a hold, and when the first read of it was received.
     seen: Option<(Version, Moment)>,
     /// Versions whose hold was proved to be over. It stays proved, although another front end may tell an earlier time: a claim that
@@ -62,7 +62,7 @@ pub struct Memory {
 
 /// A record that this client has written.
 #[derive(Debug, Clone, Hash)]
-pub(super) struct Known {
+pub(super) struct LastWrite {
     pub(super) version: Version,
     pub(super) record: Record,
     pub(super) sent: Moment,
@@ -105,7 +105,7 @@ impl StoreClock {
     }
 }
 
-impl Memory {
+impl Remembered {
     /// Whether it can be forgotten: that costs a read, or a wait.
     pub const fn is_idle(&self) -> bool {
         self.in_flight.is_empty()
@@ -113,7 +113,7 @@ impl Memory {
 
     /// What this client has written last, unless the lease of its hold has ended by its clock.
     pub(super) fn recall(&self, now: Moment) -> Option<(Stored, Life)> {
-        let Known { version, record, sent } = self.known.as_ref()?;
+        let LastWrite { version, record, sent } = self.known.as_ref()?;
         let ttl = record.hold.as_ref().map(|hold| hold.ttl.get());
         let life = ttl.map_or(Life::Over, Life::For);
         let has_lapsed = ttl.is_some_and(|ttl| now.since(*sent) >= ttl);
@@ -153,12 +153,12 @@ impl Memory {
 
     /// No claim of this holder that was sent so far can still be executed: what each expects has been replaced, and no version comes
     /// back.
-    pub(super) fn settle(&mut self, holder: HolderId) {
+    pub(super) fn forget_claims(&mut self, holder: HolderId) {
         self.in_flight.retain(|(claimed, _)| *claimed != holder);
     }
 
     /// An own write was executed: nothing that was there before is.
-    pub(super) fn write(&mut self, known: Known) {
+    pub(super) fn write(&mut self, known: LastWrite) {
         (self.known, self.seen) = (Some(known), None);
         self.forget_proofs();
     }

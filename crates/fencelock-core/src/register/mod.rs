@@ -16,7 +16,7 @@
 //!   time and again, the store is wrong.
 //! - A repeated claim writes again, because the lease of the earlier one may be almost over.
 //! - A claim that was not answered may be executed later. Its release replaces what the claim expects, if that is still there, also
-//!   if the key is free ([`Memory`]).
+//!   if the key is free ([`Remembered`]).
 //! - Nothing is deleted, and a record that is not understood is never overwritten.
 //! - A hold is over if its version has not changed for a TTL since the *receipt* of a read; or if the store was asked at a time that is
 //!   later than the write by the TTL, the unit of these times, and the skew; or if this client proved it before.
@@ -34,7 +34,7 @@ mod record;
 mod update;
 mod view;
 
-pub use memory::{Memory, Settings, StoreClock};
+pub use memory::{Remembered, Settings, StoreClock};
 pub use record::{Hold, Record};
 pub use update::{Context, Update, UpdateStep};
 pub use view::{Current, Decision, View};

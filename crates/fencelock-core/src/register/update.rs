@@ -1,6 +1,6 @@
-use super::memory::{Known, Life};
+use super::memory::{LastWrite, Life};
 use super::view::{Current, Decision, View};
-use super::{Expect, Memory, Reading, Record, StoreClock, Stored, Version, proof_is_due};
+use super::{Expect, Reading, Record, Remembered, StoreClock, Stored, Version, proof_is_due};
 use crate::{Expiry, Fault, HolderId, Key, Moment, RetryPlan, Unknown};
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub struct Context<'a> {
     /// The name of the backend, for messages.
     pub backend: &'a str,
     /// Of the key.
-    pub memory: &'a mut Memory,
+    pub memory: &'a mut Remembered,
     /// Of the store.
     pub clock: &'a mut StoreClock,
     /// When the store was last seen to refuse what it must refuse.
@@ -107,7 +107,7 @@ impl<T> Update<T> {
                 if let Some(holder) = self.holder
                     && !cx.memory.may_arrive(holder, &expect)
                 {
-                    cx.memory.settle(holder);
+                    cx.memory.forget_claims(holder);
                 }
                 UpdateStep::Done(answer)
             }
@@ -142,9 +142,9 @@ impl<T> Update<T> {
     fn applied(&mut self, write: usize, version: Version, cx: &mut Context<'_>) -> T {
         let Written { record, sent, answer, .. } = self.writes.swap_remove(write);
         if let Some(holder) = self.holder {
-            cx.memory.settle(holder);
+            cx.memory.forget_claims(holder);
         }
-        cx.memory.write(Known { version, record, sent });
+        cx.memory.write(LastWrite { version, record, sent });
         answer
     }
 
@@ -204,7 +204,7 @@ mod tests {
     /// A client, its time, and the number of its writes.
     struct Client {
         key: Key,
-        memory: Memory,
+        memory: Remembered,
         clock: StoreClock,
         now: Moment,
         nonce: u64,
@@ -212,7 +212,7 @@ mod tests {
 
     impl Client {
         fn new() -> Self {
-            let (memory, clock) = (Memory::default(), StoreClock::new(Settings::default()));
+            let (memory, clock) = (Remembered::default(), StoreClock::new(Settings::default()));
             Self { key: key(), memory, clock, now: Moment::from_micros(0), nonce: 0 }
         }
 
@@ -304,43 +304,6 @@ mod tests {
     }
 
     #[test]
-    fn what_this_client_wrote_last_is_replaced_without_a_read() {
-        let mut client = Client::new();
-        let record = take(&mut client);
-        let mut call = renewal(1);
-        let (expect, renewed) = write(client.judge(&mut call, None));
-        assert_eq!((expect, &renewed.hold), (Some(Version::new("1")), &record.hold));
-        assert_eq!(client.written(&mut call, "2", None), Renew::Renewed { waiters: 0 });
-        let mut call = release(1);
-        let (expect, freed) = write(client.judge(&mut call, None));
-        assert_eq!((expect, freed.hold), (Some(Version::new("2")), None));
-        assert_eq!(client.written(&mut call, "3", None), Release::Released);
-        let (expect, taken) = write(client.judge(&mut claim(2, Intent::Try), None));
-        assert!(expect == Some(Version::new("3")) && taken.token > record.token);
-    }
-
-    #[test]
-    fn a_lease_that_has_ended_is_read_first_and_not_taken_again() {
-        let mut client = Client::new();
-        let record = take(&mut client);
-        client.now = client.now + Ttl::default().get();
-        let mut call = renewal(1);
-        assert!(matches!(client.judge(&mut call, None), UpdateStep::Read));
-        let mut early = call.clone();
-        // The skew and the unit of the times are added.
-        let (_, renewed) = write(client.judge(&mut early, Some(&read(stored("1", record.clone()), 100, 132))));
-        assert!(renewed.hold.is_some());
-        let (_, freed) = write(client.judge(&mut call, Some(&read(stored("1", record.clone()), 100, 133))));
-        assert!(freed.hold.is_none(), "an earlier renewal in flight must not renew it either");
-        assert_eq!(client.written(&mut call, "2", None), Renew::Absent);
-        for (date, is_free) in [(132, false), (133, true)] {
-            let seen = read(stored("1", record.clone()), 100, date);
-            let step = Client::new().judge(&mut claim(2, Intent::Try), Some(&seen));
-            assert_eq!(matches!(step, UpdateStep::Write { .. }), is_free, "for others at {date}");
-        }
-    }
-
-    #[test]
     fn a_refused_write_is_recognized_also_if_it_was_not_the_last() {
         let mut client = Client::new();
         let mut call = claim(1, Intent::Try);
@@ -368,39 +331,6 @@ mod tests {
             }
         };
         assert!(refusal.to_string().contains("too often"), "{refusal}");
-    }
-
-    #[test]
-    fn a_refusal_for_no_reason_is_repeated_after_pauses_and_then_the_store_is_wrong() {
-        let (mut client, mut pauses) = (Client::new(), Vec::new());
-        let mut call = release(1);
-        let held = read(stored("1", take(&mut client)), 0, 0);
-        let mut step = client.judge(&mut call, None);
-        let refusal = loop {
-            step = match step {
-                UpdateStep::Write { .. } => {
-                    pauses.push(call.update.refused("412 TheStoreSaysNo".into(), 0).as_millis());
-                    client.judge(&mut call, Some(&held))
-                }
-                UpdateStep::Done(answer) => break answer.unwrap_err(),
-                other => panic!("{other:?}"),
-            };
-        };
-        assert_eq!(pauses, [0, 50, 75, 112, 168]);
-        let why = "nobody has changed it meanwhile: 412 TheStoreSaysNo";
-        assert!(refusal.is_permanent() && refusal.to_string().contains(why), "{refusal}");
-    }
-
-    #[test]
-    fn no_write_goes_before_the_first_proof_and_no_claim_before_the_next() {
-        let (mut client, free) = (Client::new(), read(Stored::Absent, 0, 100));
-        let late = Client::new().now + Duration::from_secs(600);
-        let at = |proved, claims, now| proof_is_due(proved, claims, now);
-        assert!(at(None, false, late) && at(Some(client.now), true, late) && !at(Some(client.now), false, late));
-        let mut call = claim(1, Intent::Try);
-        let step = call.update.judge(Some(&free), &*call.decide, &mut client.context(None));
-        assert!(matches!(step, UpdateStep::Prove) && client.memory.is_idle(), "nothing was sent");
-        assert_eq!(write(client.judge(&mut call, Some(&free))).0, None);
     }
 
     #[test]

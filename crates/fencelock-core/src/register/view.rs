@@ -74,7 +74,7 @@ impl View<'_> {
 
     /// This holder does not hold the key, which nobody holds. If a request of it that was not answered can still be executed on this
     /// record, the record is replaced first.
-    pub(super) fn settle<T>(&self, holder: HolderId, answer: T) -> Decision<T> {
+    pub(super) fn void_claims<T>(&self, holder: HolderId, answer: T) -> Decision<T> {
         let may_be_renewed = matches!(self.current, Current::Over(hold) if hold.holder.id == holder);
         if may_be_renewed || self.claim_may_arrive { self.hold(None, answer) } else { Decision::Done(Ok(answer)) }
     }

@@ -68,7 +68,7 @@ impl Client {
             max_hold: None,
             lease_sharing: LeaseSharing::Allowed,
             reports: false,
-            place: None,
+            requested_at: None,
         };
         let task = self.call(|engine, cx| engine.enter(&request, cx));
         self.tasks.push(task);
@@ -146,7 +146,7 @@ pub(crate) fn queued() -> Acquire {
 fn a_claim_in_the_queue_is_reported_once() {
     let mut client = Client::default();
     let task = client.enter();
-    assert_eq!(client.claims(task).queueing.intent, Intent::Enqueue);
+    assert_eq!(client.claims(task).intent, Intent::Enqueue);
     client.answered(task, Ok(queued()));
     assert_eq!(client.announced, 1);
     client.claims(task);
@@ -161,7 +161,7 @@ fn a_claim_that_was_taken_over_before_its_reply_is_reported() {
     let sent = client.claims(first);
     client.gives_up(first);
     let taken_over = client.claims(second);
-    assert_eq!((taken_over.queueing.intent, taken_over.holder.id), (Intent::Poll, sent.holder.id));
+    assert_eq!((taken_over.intent, taken_over.holder.id), (Intent::Poll, sent.holder.id));
     client.answered(second, Ok(queued()));
     assert_eq!(client.announced, 1);
 }
@@ -172,7 +172,7 @@ fn a_claim_whose_first_reply_was_lost_is_reported() {
     let task = client.enter();
     client.claims(task);
     client.answered(task, Err(no_reply()));
-    assert_eq!(client.claims(task).queueing.intent, Intent::Poll);
+    assert_eq!(client.claims(task).intent, Intent::Poll);
     client.answered(task, Ok(queued()));
     assert_eq!(client.announced, 1);
 }

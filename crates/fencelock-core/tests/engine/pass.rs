@@ -10,8 +10,8 @@ use crate::task::certain;
 use crate::user::{Ended, Guard, GuardRelease, Task, Wait};
 use crate::world::{Act, World};
 use fencelock_core::engine::{
-    HoldId, HoldReleased, KeyRequest, ReleaseHold, ReleaseNext, ReleaseOutcome, RenewalBatch, RenewalPass, Sender,
-    Status, TaskStep, Worker,
+    HoldId, KeyRequest, ReleaseHold, ReleaseNext, ReleaseOutcome, Released, RenewalBatch, RenewalPass, Sender, Status,
+    TaskStep, Worker,
 };
 use fencelock_core::{Fault, HolderId, LossReason, Moment, Renew, Unknown};
 
@@ -259,9 +259,9 @@ impl World {
                     self.let_go_in_background(user, &guard);
                 }
                 let ended = match released {
-                    HoldReleased::Released => Ended::Released,
-                    HoldReleased::Lost(reason) => Ended::AlreadyLost(reason),
-                    HoldReleased::Unknown { .. } => Ended::Unknown,
+                    Ok(Released::Released) => Ended::Released,
+                    Ok(Released::AlreadyLost { why }) => Ended::AlreadyLost(why),
+                    Err(_) => Ended::Unknown,
                 };
                 self.cover(if ended == Ended::Released { Coverage::Released } else { Coverage::AlreadyLost });
                 self.users[user].ended = Some(ended);

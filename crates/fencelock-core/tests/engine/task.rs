@@ -30,7 +30,7 @@ impl World {
             max_hold: plan.max_hold,
             lease_sharing: plan.lease_sharing,
             reports: false,
-            place: None,
+            requested_at: None,
         }
     }
 
@@ -232,7 +232,7 @@ impl World {
                     _ => return self.not_resumed(user),
                 };
                 let called = self.users[user].arrived;
-                let sent = ClaimReply { sent, answer: Ok(Acquire::Gone) }.sent_at(called).unwrap_or(called);
+                let sent = ClaimReply { sent, answer: Ok(Acquire::Gone) }.sent_at(called, self.now);
                 let granted = Some((tokens, self.config.lease(sent, request.ttl)));
                 if let Some(task) = &mut self.users[user].task {
                     task.of = TaskKind::Resume(holder, granted);

@@ -1,12 +1,12 @@
 //! Clients that want to do the work of a window, and the nodes of a backend. The clients decide by production's [`judge`] and
-//! [`Completion::merge`], a quorum by production's [`CompletionVotes`] and [`Tally`].
+//! [`Completion::merge`], a quorum by production's [`CompletionVerdict`] and [`Tally`].
 //!
 //! [`judge`]: fencelock_core::once::judge
 
 use crate::parts::{Client, Fact, Job, Message, Node, Step, kept_until, later, window_of};
 use crate::setting::{Act, Rule, Setting};
 use fencelock_core::once::Runs;
-use fencelock_core::quorum::{CompletionVerdict, CompletionVotes};
+use fencelock_core::quorum::CompletionVerdict;
 use fencelock_core::{Completion, CompletionRead, NodeVote, Outcome, Owner, Quorum, Tally, WriteCompletion};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -213,14 +213,8 @@ impl World {
         }
         let quorum = self.quorum();
         self.clients[who].replies[node] = Some(answers.then_some(read));
-        let mut votes = CompletionVotes::new(quorum);
-        let mut verdict = CompletionVerdict::Pending;
-        for (node, reply) in self.clients[who].replies.iter().enumerate() {
-            if let Some(reply) = reply {
-                verdict = votes.vote(node, reply.clone());
-            }
-        }
-        match verdict {
+        let replies: Vec<_> = self.clients[who].replies.iter().flatten().cloned().collect();
+        match CompletionVerdict::of(quorum, &replies) {
             CompletionVerdict::Pending => return,
             CompletionVerdict::Read(read) => {
                 let token = self.clients[who].token;

@@ -2,7 +2,7 @@
 
 use crate::world::{Action, Flaw, Scope, TTL, World, holder, key, moment, ttl};
 use fencelock_core::register::{
-    Context, Expect, Memory, Reading, Record, StoreClock, Stored, Update, UpdateStep, Version, View, decisions,
+    Context, Expect, Reading, Record, Remembered, StoreClock, Stored, Update, UpdateStep, Version, View, decisions,
 };
 use fencelock_core::{Acquire, Claim, FencingToken, Holder, HolderId, Intent, Key, Release, Renew, Renewal};
 
@@ -50,7 +50,7 @@ pub(crate) struct Client {
     pub(crate) ended: Option<HolderId>,
     pub(crate) granted: Option<u64>,
     number: u8,
-    memory: Memory,
+    memory: Remembered,
     clock: StoreClock,
     update: Option<Update<Answer>>,
     claims: u8,
@@ -73,7 +73,7 @@ impl Client {
             ended: None,
             granted: None,
             number,
-            memory: Memory::default(),
+            memory: Remembered::default(),
             clock: StoreClock::new(scope.settings()),
             update: None,
             claims: scope.claims[usize::from(number)],
@@ -131,7 +131,7 @@ impl Client {
 
     pub(crate) fn claim(&mut self, tick: u8, scope: &Scope) -> Sent {
         if scope.flaw == Some(Flaw::ForgetsProofs) {
-            (self.memory, self.clock) = (Memory::default(), StoreClock::new(scope.settings()));
+            (self.memory, self.clock) = (Remembered::default(), StoreClock::new(scope.settings()));
         }
         self.start(Phase::Claiming, tick, scope)
     }
@@ -143,7 +143,7 @@ impl Client {
 
     pub(crate) fn release(&mut self, tick: u8, scope: &Scope) -> Sent {
         if scope.flaw == Some(Flaw::ForgetsClaims) {
-            self.memory = Memory::default();
+            self.memory = Remembered::default();
         }
         self.start(Phase::Releasing, tick, scope)
     }

@@ -33,8 +33,13 @@ DECLARE
 BEGIN
     SELECT layout INTO o_layout FROM fencelock.meta;
     o_run := fencelock.run();
-    o_async := EXISTS (SELECT FROM pg_stat_replication)
-        AND (current_setting('synchronous_standby_names') = '' OR current_setting('synchronous_commit') = 'local');
+    -- Who only reads the log never becomes the server; a subscriber of our tables may.
+    o_async := (current_setting('synchronous_standby_names') = '' OR current_setting('synchronous_commit') = 'local') AND EXISTS (
+        SELECT FROM pg_stat_replication r LEFT JOIN pg_replication_slots s ON s.active_pid = r.pid
+         WHERE coalesce(r.application_name, '') NOT IN ('pg_receivewal', 'pg_basebackup')
+           AND (s.slot_type IS DISTINCT FROM 'logical' OR s.plugin = 'pgoutput' AND EXISTS (
+               SELECT FROM pg_publication_tables p JOIN pg_namespace n ON n.nspname = p.schemaname
+                WHERE n.oid = to_regnamespace('fencelock') AND p.tablename = 'locks')));
     IF p_always OR o_async THEN v_span := p_span; END IF;
     UPDATE fencelock.meta SET run = o_run, span = coalesce(nullif(span, 0), v_span),
            until = CASE WHEN run <> o_run THEN fencelock.micros() + coalesce(nullif(span, 0), v_span) ELSE until END
@@ -333,8 +338,8 @@ BEGIN
     IF o_answer = 0 THEN
         IF v_is_new AND random() < 1.0 / 64 THEN
             -- Each new key looks at about as many rows as fit on one page, and a day is longer than any lease.
-            PERFORM fencelock.purge((SELECT least(100, 6400.0 / greatest(relpages, 64)) FROM pg_class
-                            WHERE oid = (SELECT tableoid FROM fencelock.locks WHERE key = p_key))::float4, o_now - 86400000000);
+            PERFORM fencelock.purge((SELECT least(100, 6400.0 / greatest(pg_relation_size(tableoid) / 8192, 64))
+                              FROM fencelock.locks WHERE key = p_key)::float4, o_now - 86400000000);
         END IF;
         RETURN;
     END IF;
@@ -615,6 +620,10 @@ CREATE OR REPLACE FUNCTION fencelock.pass(name text, token bigint) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
+    -- The greatest token that there is. A greater number would close the gate for good.
+    IF pass.token NOT BETWEEN 1 AND 9007199254740991 THEN
+        RAISE EXCEPTION 'no fencing token: % for %', pass.token, pass.name USING ERRCODE = '22003';
+    END IF;
     INSERT INTO fencelock.gates AS g VALUES (pass.name, pass.token)
         ON CONFLICT (name) DO UPDATE SET fence = excluded.fence WHERE g.fence <= excluded.fence;
     IF NOT FOUND THEN

@@ -3,7 +3,7 @@
 
 use fencelock_core::{Acquire, Backend, Claim, ConnectError, Fault};
 use fencelock_postgres::Postgres;
-use fencelock_testkit::PostgresServer;
+use fencelock_postgres_testing::PostgresServer;
 use std::time::Duration;
 
 pub(crate) const LONG: Duration = Duration::from_secs(60);

@@ -1,5 +1,5 @@
 use super::Cluster;
-use crate::server::list::{Listed, list_served};
+use crate::server::list::list_served;
 use crate::url::hosts::Address;
 use fencelock_core::{Backend, Fault, Holding, Key, Unknown};
 use futures_util::future::join_all;
@@ -33,21 +33,16 @@ async fn list_at(cluster: &Cluster, masters: &[Address]) -> Result<BTreeMap<Key,
     let (mut held, mut moved, mut causes) = (BTreeMap::new(), Vec::new(), Vec::new());
     for list in join_all(nodes.iter().map(|node| list_served(node))).await {
         match list {
-            Ok(Listed { holdings, moved: keys }) => {
-                held.extend(holdings.into_iter().map(|holding| (holding.key.clone(), holding)));
-                moved.extend(keys);
+            Ok(listed) => {
+                held.extend(listed.held);
+                moved.extend(listed.moved);
             }
-            Err(unknown) => causes.extend(unknown.nodes().to_vec()),
+            Err(unknown) => causes.extend_from_slice(unknown.nodes()),
         }
     }
     if !causes.is_empty() {
         return Err(Unknown::of_nodes(causes));
     }
-    inspect_again(cluster, moved, &mut held).await?;
-    Ok(held)
-}
-
-async fn inspect_again(cluster: &Cluster, moved: Vec<Key>, held: &mut BTreeMap<Key, Holding>) -> Result<(), Unknown> {
     if moved.len() > MOVED_MAX {
         let why = "very many keys are being moved to other nodes: list the locks again after that";
         return Err(Unknown::new(&cluster.url.name, Fault::Moved, why));
@@ -58,5 +53,5 @@ async fn inspect_again(cluster: &Cluster, moved: Vec<Key>, held: &mut BTreeMap<K
             None => held.remove(&key),
         };
     }
-    Ok(())
+    Ok(held)
 }

@@ -7,7 +7,7 @@ use crate::server::Redis;
 use crate::url::hosts::Address;
 use fencelock_core::{Fault, Unknown};
 use redis::{ErrorKind, RedisError, RedisResult, Value};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::RangeInclusive;
 
 /// The largest cluster, according to the Redis Cluster specification.
@@ -18,9 +18,9 @@ const WORDS_MAX: usize = 12 * HASH_SLOTS as usize;
 /// The reply of one node.
 #[derive(Debug)]
 pub(crate) struct ClusterMap {
-    pub(crate) map: SlotMap<Address>,
+    pub(crate) map: SlotMap,
     /// All nodes that it lists, including those that serve no slot.
-    pub(crate) nodes: Vec<Address>,
+    pub(crate) nodes: BTreeSet<Address>,
     /// Whether it is connected to a majority of the masters.
     pub(crate) is_ok: bool,
 }
@@ -40,18 +40,17 @@ pub(crate) async fn query(redis: &Redis) -> Result<ClusterMap, Unknown> {
     redis.link.check(&session);
     let mut answers = answers.map_err(|error| redis.unknown(&error))?.into_iter();
     let slots = answers.next().unwrap_or(Ok(Value::Nil)).map_err(|error| no_cluster(redis, &error))?;
-    let ranges = ranges(slots, redis.link.target.host()).map_err(|error| unknown(redis.link.node(), &error))?;
+    let (map, nodes) = read(slots, redis.link.target.host()).map_err(|error| unknown(redis.link.node(), &error))?;
     // A user may have the right to CLUSTER SLOTS without the right to CLUSTER INFO.
     let info: Option<String> = answers.next().and_then(Result::ok).and_then(|info| redis::from_redis_value(info).ok());
     let is_ok = info.is_none_or(|info| info.contains("cluster_state:ok"));
-    let mut nodes: Vec<Address> = ranges.iter().flat_map(|(_, nodes)| nodes.iter().cloned()).collect();
-    nodes.sort_unstable();
-    nodes.dedup();
-    Ok(ClusterMap { map: SlotMap::new(first_of_each(ranges)), nodes, is_ok })
+    Ok(ClusterMap { map, nodes, is_ok })
 }
 
 fn no_cluster(redis: &Redis, error: &RedisError) -> Unknown {
-    if let Some(why) = not_a_cluster(redis.link.node(), error) {
+    if error.detail().is_some_and(|detail| detail.contains("cluster support disabled")) {
+        let (scheme, address) = redis.link.node().split_once("://").unwrap_or(("redis", redis.link.node()));
+        let why = format!("this is not a node of a Redis Cluster: use {scheme}://{address}");
         return Unknown::new(redis.link.node(), Fault::Unsupported, why);
     }
     let mut unknown = unknown(redis.link.node(), error);
@@ -62,22 +61,14 @@ fn no_cluster(redis: &Redis, error: &RedisError) -> Unknown {
     unknown
 }
 
-/// What to do if the error says that this server is no node of a cluster.
-pub(crate) fn not_a_cluster(node: &str, error: &RedisError) -> Option<String> {
-    let disabled = error.detail().is_some_and(|detail| detail.contains("cluster support disabled"));
-    let (scheme, address) = node.split_once("://").unwrap_or(("redis", node));
-    disabled.then(|| format!("this is not a node of a Redis Cluster: use {scheme}://{address}"))
-}
-
 type Ranges = Vec<(RangeInclusive<u16>, Vec<Address>)>;
 
-/// The master of each range in a reply of `CLUSTER SLOTS` of the node at `host`.
-pub(crate) fn masters(answer: Value, host: &str) -> RedisResult<Vec<(RangeInclusive<u16>, Address)>> {
-    ranges(answer, host).map(first_of_each)
-}
-
-fn first_of_each(ranges: Ranges) -> Vec<(RangeInclusive<u16>, Address)> {
-    ranges.into_iter().filter_map(|(slots, nodes)| Some((slots, nodes.into_iter().next()?))).collect()
+/// The masters and all nodes in a reply of `CLUSTER SLOTS` of the node at `host`.
+fn read(answer: Value, host: &str) -> RedisResult<(SlotMap, BTreeSet<Address>)> {
+    let ranges = ranges(answer, host)?;
+    let nodes = ranges.iter().flat_map(|(_, nodes)| nodes.iter().cloned()).collect();
+    let masters = ranges.into_iter().filter_map(|(slots, nodes)| Some((slots, nodes.into_iter().next()?)));
+    Ok((SlotMap::new(masters), nodes))
 }
 
 /// The reply of `CLUSTER SLOTS`: ranges with their nodes, the master first. A node that does not know the hostname of another

@@ -27,20 +27,18 @@ pub(crate) mod slot_map;
 mod url;
 pub(crate) mod view;
 
-use crate::server::raw::Server;
 use crate::server::{Redis, capabilities};
 use crate::url::hosts::Address;
 use crate::url::identity::identity;
 use crate::url::password;
 use fencelock_core::{
     Backend, BoxFuture, Capabilities, Claim, ClaimReply, ConnectError, Connecting, Event, Intent, Invalid, Key,
-    Listener, Listeners, Registering, Reply, Request, Scheme, SchemeCommands, Unknown, UrlForm,
+    Listener, Listeners, Reply, Request, Scheme, Unknown, UrlForm, lock,
 };
-use map::not_a_cluster;
 use routing::Refresh;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::future::ready;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
 use url::ClusterUrl;
@@ -51,9 +49,13 @@ use view::ClusterView;
 pub struct Cluster {
     pub(crate) url: ClusterUrl,
     pub(crate) view: Arc<ClusterView>,
-    nodes: Nodes,
-    /// A request for one of these nodes fetches a new map first.
-    suspects: Suspects,
+    /// Those that this client uses. Each connects with its first request.
+    nodes: Mutex<HashMap<Address, Arc<Redis>>>,
+    /// Each node sends its events to them.
+    listeners: Arc<Listeners>,
+    /// The nodes that have not replied since the last map, or have replied that the cluster is down. A request for one of them fetches
+    /// a new map first.
+    suspects: Mutex<HashSet<Address>>,
     refresh: tokio::sync::Mutex<Refresh>,
 }
 
@@ -84,28 +86,26 @@ impl Cluster {
     }
 
     fn with_view(url: ClusterUrl, view: Arc<ClusterView>) -> Self {
-        Self {
-            url,
-            view,
-            nodes: Nodes::default(),
-            suspects: Suspects::default(),
-            refresh: tokio::sync::Mutex::default(),
-        }
+        let (nodes, listeners, suspects, refresh) = Default::default();
+        Self { url, view, nodes, listeners, suspects, refresh }
     }
 
-    /// The masters of the cluster of a URL, without a runtime.
-    pub(crate) fn servers(url: &str) -> Result<Vec<Server>, Invalid> {
-        let url = ClusterUrl::parse(url)?;
-        let (view, mut last) = (Arc::default(), String::new());
-        let server = |address| Ok(Server::of_cluster(url.node(&view, address)?));
-        for seed in &url.seeds {
-            let seed = server(seed)?;
-            match seed.masters() {
-                Ok(masters) => return masters.iter().map(server).collect(),
-                Err(error) => last = not_a_cluster(seed.name(), &error).unwrap_or_else(|| error.to_string()),
+    /// Uses the nodes of a new map: disconnects nodes that are not in it, and keeps a queried node that serves slots.
+    fn keep(&self, masters: &BTreeSet<Address>, named: &BTreeSet<Address>, queried: Vec<(Address, Arc<Redis>)>) {
+        let is_dropped = {
+            let mut used = lock(&self.nodes);
+            let before = used.len();
+            used.retain(|address, _| named.contains(address));
+            let is_dropped = used.len() < before;
+            for (address, node) in queried.into_iter().filter(|(address, _)| masters.contains(address)) {
+                used.entry(address).or_insert(node);
             }
+            is_dropped
+        };
+        if is_dropped {
+            // Messages of the removed nodes are no longer received.
+            self.listeners.send(&Event::Reset);
         }
-        Err(Invalid::new(format!("no node of {} lists the others: {last}", url.name)))
     }
 
     async fn claim(&self, claim: &Claim) -> ClaimReply {
@@ -115,7 +115,7 @@ impl Cluster {
             (reply.sent, reply.answer)
         };
         let (sent, answer) = self.send_to_owner(&claim.key, request).await;
-        if claim.queueing.intent != Intent::Try && answer.as_ref().is_err_and(Unknown::is_moved) {
+        if claim.intent != Intent::Try && answer.as_ref().is_err_and(Unknown::is_moved) {
             self.keep_position(claim).await;
         }
         ClaimReply { sent, answer }
@@ -144,7 +144,7 @@ impl Backend for Cluster {
     }
 
     fn listen(&self, listener: Arc<dyn Listener>) {
-        self.nodes.listeners.add(&listener);
+        self.listeners.add(&listener);
     }
 
     fn call<'a>(&'a self, request: Request<'a>) -> BoxFuture<'a, Reply> {
@@ -162,53 +162,17 @@ impl Backend for Cluster {
     }
 
     fn renewal_group(&self, key: &Key) -> u32 {
-        self.view.owner_number(&self.url.target.redis_key(key))
+        self.view.owner_number(self.slot(key))
     }
 
     fn announces_waiters(&self, key: &Key) -> bool {
-        let owner = self.view.owner(self.slot(key)).and_then(|owner| self.nodes.known(&owner));
+        let owner = self.view.owner(self.slot(key)).and_then(|owner| lock(&self.nodes).get(&owner).cloned());
         owner.is_some_and(|node| node.link.is_tracking())
     }
 
     /// It uses the nodes that are known here, because the cluster may soon be unreachable.
     fn reconnected(&self) -> Option<Arc<dyn Backend>> {
         Some(Arc::new(Self::with_view(self.url.for_releases(), Arc::new(self.view.copy()))))
-    }
-}
-
-/// The nodes of a cluster that this client uses. Each connects with its first request.
-#[derive(Debug, Default)]
-pub(crate) struct Nodes {
-    used: Mutex<HashMap<Address, Arc<Redis>>>,
-    /// The listeners of the client. Each node sends its events to them.
-    pub(crate) listeners: Arc<Listeners>,
-}
-
-impl Nodes {
-    /// Uses the nodes of a new map: disconnects nodes that are not in it, and keeps a queried node that serves slots.
-    pub(crate) fn keep(&self, masters: &[Address], named: &[Address], queried: Vec<(Address, Arc<Redis>)>) {
-        let is_dropped = {
-            let mut used = self.used();
-            let before = used.len();
-            used.retain(|address, _| named.contains(address));
-            let is_dropped = used.len() < before;
-            for (address, node) in queried.into_iter().filter(|(address, _)| masters.contains(address)) {
-                used.entry(address).or_insert(node);
-            }
-            is_dropped
-        };
-        if is_dropped {
-            // Messages of the removed nodes are no longer received.
-            self.listeners.send(&Event::Reset);
-        }
-    }
-
-    fn known(&self, address: &Address) -> Option<Arc<Redis>> {
-        self.used().get(address).cloned()
-    }
-
-    fn used(&self) -> MutexGuard<'_, HashMap<Address, Arc<Redis>>> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -238,19 +202,6 @@ impl Scheme for ClusterScheme {
         identity(url, name)
     }
 
-    fn commands(&self) -> Option<&dyn SchemeCommands> {
-        Some(self)
-    }
-}
-
-impl SchemeCommands for ClusterScheme {
-    fn init<'a>(&'a self, url: &'a str, _: bool) -> Registering<'a> {
-        Box::pin(async move {
-            ClusterUrl::parse(url)?;
-            Err(Invalid::new("a cluster has no quarantine, so there is nothing to set up").into())
-        })
-    }
-
     fn with_password(&self, url: &str, password: &str) -> Result<String, Invalid> {
         Ok(password::for_all(url, password))
     }
@@ -259,46 +210,18 @@ impl SchemeCommands for ClusterScheme {
 /// A scheduler may pause a process for this long, so a request that was cancelled sooner proves nothing.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-/// The nodes that have not replied since the last map, or have replied that the cluster is down.
-#[derive(Debug, Default)]
-pub(crate) struct Suspects(Mutex<HashSet<Address>>);
-
-/// A pending request. If it is cancelled, its node is suspect.
-pub(crate) struct PendingRequest<'a> {
-    pub(crate) suspects: &'a Suspects,
-    pub(crate) node: &'a Address,
-    pub(crate) begun: Instant,
-    pub(crate) is_answered: bool,
+/// Waits for a node, which is suspect if this is dropped before its reply.
+struct PendingReply<'a> {
+    cluster: &'a Cluster,
+    node: &'a Address,
+    /// `None` after the reply.
+    since: Option<Instant>,
 }
 
-impl Suspects {
-    pub(crate) fn add(&self, node: &Address) {
-        self.nodes().insert(node.clone());
-    }
-
-    pub(crate) fn has(&self, node: &Address) -> bool {
-        self.nodes().contains(node)
-    }
-
-    pub(crate) fn clear(&self) {
-        self.nodes().clear();
-    }
-
-    fn nodes(&self) -> MutexGuard<'_, HashSet<Address>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl PendingRequest<'_> {
-    pub(crate) fn answered(mut self) {
-        self.is_answered = true;
-    }
-}
-
-impl Drop for PendingRequest<'_> {
+impl Drop for PendingReply<'_> {
     fn drop(&mut self) {
-        if !self.is_answered && self.begun.elapsed() >= SHORTEST {
-            self.suspects.add(self.node);
+        if self.since.is_some_and(|since| since.elapsed() >= SHORTEST) {
+            lock(&self.cluster.suspects).insert(self.node.clone());
         }
     }
 }
@@ -309,16 +232,13 @@ mod suspects_tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_request_that_is_cancelled_after_a_long_wait_makes_its_node_suspect() {
-        let (suspects, node) = (Suspects::default(), ("h".to_owned(), 1));
-        let request = || PendingRequest { suspects: &suspects, node: &node, begun: Instant::now(), is_answered: false };
-        let (answered, impatient, cancelled) = (request(), request(), request());
-        drop(impatient);
-        tokio::time::advance(SHORTEST).await;
-        answered.answered();
-        assert!(!suspects.has(&node));
-        drop(cancelled);
-        assert!(suspects.has(&node));
-        suspects.clear();
-        assert!(!suspects.has(&node));
+        let (cluster, node) = (Cluster::lazy("redis+cluster://h").unwrap(), ("h".to_owned(), 1));
+        let request = |span| cluster.watched(&node, tokio::time::sleep(span));
+        let cancelled = |after| tokio::time::timeout(after, request(SHORTEST * 9));
+        cancelled(SHORTEST / 2).await.unwrap_err();
+        request(SHORTEST).await;
+        assert!(!lock(&cluster.suspects).contains(&node));
+        cancelled(SHORTEST).await.unwrap_err();
+        assert!(lock(&cluster.suspects).contains(&node));
     }
 }

@@ -6,7 +6,7 @@
 //! extends the lease: it cannot detect a loss.
 
 use super::Cluster;
-use crate::server::Redis;
+use crate::server::{Redis, RenewReplies};
 use crate::url::hosts::Address;
 use fencelock_core::{Backend, Fault, Renew, Renewal, Unknown};
 use futures_util::future::join_all;
@@ -22,30 +22,26 @@ const TRIES: u32 = 3;
 /// A node that does not answer for this long may have been replaced.
 const SILENT: Duration = Duration::from_millis(300);
 
-/// One reply for each renewal.
-type RenewReplies = Vec<Result<Renew, Unknown>>;
-
-/// The renewals for one node, by their index in the batch.
-struct Part {
-    address: Address,
-    node: Arc<Redis>,
-    numbers: Vec<usize>,
-}
-
 impl Cluster {
     pub(crate) async fn renew_all(&self, renewals: &[Renewal]) -> RenewReplies {
         let mut answers: Vec<Option<Result<Renew, Unknown>>> = vec![None; renewals.len()];
         let mut left: Vec<usize> = (0..renewals.len()).collect();
         for _ in 0..TRIES {
-            let parts = self.parts(renewals, &left, &mut answers).await;
-            let sent = parts.iter().map(|part| async {
-                let batch: Vec<Renewal> = part.numbers.iter().map(|number| renewals[*number].clone()).collect();
-                self.until_replaced(part, renewals, &batch).await
+            // Of each node, by their index in the batch.
+            let mut parts: BTreeMap<Address, (Arc<Redis>, Vec<usize>)> = BTreeMap::new();
+            for number in left.drain(..) {
+                match self.owner(self.slot(&renewals[number].key)).await {
+                    Ok((address, node)) => parts.entry(address).or_insert((node, Vec::new())).1.push(number),
+                    Err(unknown) => answers[number] = Some(Err(unknown)),
+                }
+            }
+            let sent = parts.iter().map(|(address, (node, numbers))| async {
+                let batch: Vec<Renewal> = numbers.iter().map(|number| renewals[*number].clone()).collect();
+                self.until_replaced(address, node, &batch).await
             });
-            left.clear();
-            for (part, (answered, replaced)) in parts.iter().zip(join_all(sent).await) {
-                for (number, answer) in part.numbers.iter().zip(answered) {
-                    if self.is_elsewhere(&renewals[*number], &part.address, &answer, replaced).await {
+            for ((address, (_, numbers)), (answered, replaced)) in parts.iter().zip(join_all(sent).await) {
+                for (number, answer) in numbers.iter().zip(answered) {
+                    if self.is_elsewhere(&renewals[*number], address, &answer, replaced).await {
                         left.push(*number);
                     }
                     answers[*number] = Some(answer);
@@ -62,15 +58,15 @@ impl Cluster {
     /// Ends without a reply as soon as another node serves the slot: a request to a node that has failed could outlast the lease.
     /// A renewal is idempotent, so it can be repeated. Also returns whether the node may have been replaced: there is another one, or
     /// it cannot be reached.
-    async fn until_replaced(&self, part: &Part, all: &[Renewal], batch: &[Renewal]) -> (RenewReplies, bool) {
-        let slot = part.numbers.first().map(|number| self.slot(&all[*number].key));
+    async fn until_replaced(&self, address: &Address, node: &Redis, batch: &[Renewal]) -> (RenewReplies, bool) {
+        let slot = batch.first().map(|renewal| self.slot(&renewal.key));
         let request = async {
-            match part.node.link.session().await {
-                Ok(_) => (part.node.renew_all(batch).await, false),
+            match node.link.session().await {
+                Ok(_) => (node.renew_all(batch).await, false),
                 Err(cause) => (vec![Err(cause); batch.len()], true),
             }
         };
-        let mut request = pin!(self.watched(&part.address, request));
+        let mut request = pin!(self.watched(address, request));
         loop {
             if let Ok(answers) = timeout(SILENT, request.as_mut()).await {
                 return answers;
@@ -78,31 +74,11 @@ impl Cluster {
             // Without a new map, the old node may still answer.
             let is_new = self.refresh().await.is_ok();
             let owner = slot.and_then(|slot| self.view.owner(slot));
-            if is_new && owner.is_some_and(|owner| owner != part.address) {
-                let replaced = Unknown::new(part.node.name(), Fault::Unreachable, "another node has replaced it");
+            if is_new && owner.is_some_and(|owner| owner != *address) {
+                let replaced = Unknown::new(node.name(), Fault::Unreachable, "another node has replaced it");
                 return (vec![Err(replaced); batch.len()], true);
             }
         }
-    }
-
-    /// Groups these renewals by node. A renewal without a node gets its reply here.
-    async fn parts(
-        &self,
-        renewals: &[Renewal],
-        numbers: &[usize],
-        answers: &mut [Option<Result<Renew, Unknown>>],
-    ) -> Vec<Part> {
-        let mut parts: BTreeMap<Address, Part> = BTreeMap::new();
-        for number in numbers {
-            match self.owner(self.slot(&renewals[*number].key)).await {
-                Ok((address, node)) => {
-                    let part = parts.entry(address.clone()).or_insert(Part { address, node, numbers: Vec::new() });
-                    part.numbers.push(*number);
-                }
-                Err(unknown) => answers[*number] = Some(Err(unknown)),
-            }
-        }
-        parts.into_values().collect()
     }
 
     /// Whether another node serves the key by now.

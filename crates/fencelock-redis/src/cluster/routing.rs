@@ -1,13 +1,14 @@
 //! Finds the node of a key, and follows redirections.
 
 use super::map::{ClusterMap, NODES_MAX};
-use super::{Cluster, PendingRequest, map};
+use super::{Cluster, PendingReply, map};
 use crate::hash_slot::hash_slot;
 use crate::server::Redis;
 use crate::url::hosts::{Address, shown};
 use fencelock_core::{
-    Backend, BootClock, Clock, Fault, Key, Listener, Listeners, Moment, Reply, Request, Sent, Unknown,
+    Backend, BootClock, Clock, Fault, Key, Listener, Listeners, Moment, Reply, Request, Sent, Unknown, lock,
 };
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -30,7 +31,7 @@ pub(crate) struct Refresh {
     ended: Option<Moment>,
     failed: Option<Unknown>,
     /// The nodes that were named last.
-    named: Vec<Address>,
+    named: BTreeSet<Address>,
     /// The first node of the next query, so that the load is spread.
     turn: usize,
 }
@@ -39,17 +40,17 @@ impl Cluster {
     /// Returns the node at this address, and marks it as in use.
     pub(crate) fn node(&self, address: &Address) -> Result<Arc<Redis>, Unknown> {
         let node = self.unused_node(address)?;
-        Ok(Arc::clone(self.nodes.used().entry(address.clone()).or_insert(node)))
+        Ok(Arc::clone(lock(&self.nodes).entry(address.clone()).or_insert(node)))
     }
 
     /// A node for one request. This does not mark it as in use.
     pub(crate) fn unused_node(&self, address: &Address) -> Result<Arc<Redis>, Unknown> {
-        if let Some(node) = self.nodes.known(address) {
-            return Ok(node);
+        if let Some(node) = lock(&self.nodes).get(address) {
+            return Ok(Arc::clone(node));
         }
-        let node = self.url.node(&self.view, address).and_then(Redis::at);
+        let node = self.url.target.node_of(&self.view, address).and_then(Redis::at);
         let node = node.map_err(|error| Unknown::new(&self.url.name, Fault::Other, error.to_string()))?;
-        let listener: Arc<dyn Listener> = Arc::<Listeners>::clone(&self.nodes.listeners);
+        let listener: Arc<dyn Listener> = Arc::<Listeners>::clone(&self.listeners);
         node.listen(listener);
         Ok(Arc::new(node))
     }
@@ -101,15 +102,15 @@ impl Cluster {
 
     /// A request that is cancelled before its reply may have waited for a failed node. So the node is suspect until it replies.
     pub(crate) async fn watched<T>(&self, node: &Address, request: impl Future<Output = T> + Send) -> T {
-        let pending = PendingRequest { suspects: &self.suspects, node, begun: Instant::now(), is_answered: false };
+        let mut pending = PendingReply { cluster: self, node, since: Some(Instant::now()) };
         let answer = request.await;
-        pending.answered();
+        pending.since = None;
         answer
     }
 
     pub(crate) async fn owner(&self, slot: u16) -> Result<(Address, Arc<Redis>), Unknown> {
         let mut owner = self.view.owner(slot);
-        if owner.as_ref().is_none_or(|owner| self.suspects.has(owner)) {
+        if owner.as_ref().is_none_or(|owner| lock(&self.suspects).contains(owner)) {
             let refreshed = self.refresh().await;
             owner = self.view.owner(slot);
             if owner.is_none() {
@@ -137,7 +138,7 @@ impl Cluster {
         if cause.is_permanent() {
             return false;
         }
-        self.suspects.add(address);
+        lock(&self.suspects).insert(address.clone());
         if !repeatable {
             return false;
         }
@@ -192,12 +193,10 @@ impl Cluster {
             refresh.named.clear();
         }
         refresh.named.extend(answer.nodes);
-        refresh.named.sort_unstable();
-        refresh.named.dedup();
-        let masters: Vec<Address> = answer.map.masters().into_iter().cloned().collect();
+        let masters = answer.map.masters();
         self.view.replace(answer.map);
-        self.nodes.keep(&masters, &refresh.named, queried);
-        self.suspects.clear();
+        self.keep(&masters, &refresh.named, queried);
+        lock(&self.suspects).clear();
         Ok(())
     }
 

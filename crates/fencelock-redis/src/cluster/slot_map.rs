@@ -1,79 +1,58 @@
 use crate::hash_slot::HASH_SLOTS;
+use crate::url::hosts::Address;
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
-/// Which node of a Redis Cluster serves each hash slot, as far as a client knows. A node has the address `A`.
+/// Which node of a Redis Cluster serves each hash slot, as far as a client knows.
 ///
 /// A map may be old. A node that does not serve a slot reports this, and the map is corrected: [`SlotMap::moved`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SlotMap<A> {
-    nodes: Vec<A>,
-    /// The number of the node that serves each slot.
-    owners: Vec<Option<u16>>,
+#[derive(Debug, Clone)]
+pub(crate) struct SlotMap {
+    owners: Vec<Option<Arc<Address>>>,
 }
 
-impl<A> Default for SlotMap<A> {
+impl Default for SlotMap {
     fn default() -> Self {
-        Self { nodes: Vec::new(), owners: vec![None; usize::from(HASH_SLOTS)] }
+        Self { owners: vec![None; usize::from(HASH_SLOTS)] }
     }
 }
 
-impl<A: Clone + Eq> SlotMap<A> {
+impl SlotMap {
     /// The map of a node's answer. Slots that do not exist are ignored.
-    pub(crate) fn new(ranges: impl IntoIterator<Item = (RangeInclusive<u16>, A)>) -> Self {
+    pub(crate) fn new(ranges: impl IntoIterator<Item = (RangeInclusive<u16>, Address)>) -> Self {
         let mut map = Self::default();
         for (slots, node) in ranges {
-            let number = map.number(node);
-            let last = (*slots.end()).min(HASH_SLOTS - 1);
-            for slot in *slots.start()..=last {
-                map.owners[usize::from(slot)] = number;
+            let node = Arc::new(node);
+            for owner in map.owners.iter_mut().take(usize::from(*slots.end()) + 1).skip(usize::from(*slots.start())) {
+                *owner = Some(Arc::clone(&node));
             }
         }
         map
     }
 
     /// The node that serves a slot.
-    pub(crate) fn owner(&self, slot: u16) -> Option<&A> {
-        self.nodes.get(usize::from(self.owner_number(slot)?))
-    }
-
-    /// The number of this node in the map. It stays the same until a new map is made.
-    pub(crate) fn owner_number(&self, slot: u16) -> Option<u16> {
-        self.owners.get(usize::from(slot)).copied().flatten()
+    pub(crate) fn owner(&self, slot: u16) -> Option<&Address> {
+        self.owners.get(usize::from(slot))?.as_deref()
     }
 
     /// A node has answered that another one serves a slot.
-    pub(crate) fn moved(&mut self, slot: u16, to: A) {
-        let number = self.number(to);
+    pub(crate) fn moved(&mut self, slot: u16, to: Address) {
         if let Some(owner) = self.owners.get_mut(usize::from(slot)) {
-            *owner = number;
+            *owner = Some(Arc::new(to));
         }
     }
 
     /// The nodes that serve at least one slot.
-    pub(crate) fn masters(&self) -> Vec<&A> {
-        let mut serves = vec![false; self.nodes.len()];
-        for number in self.owners.iter().flatten() {
-            serves[usize::from(*number)] = true;
-        }
-        self.nodes.iter().zip(serves).filter_map(|(node, serves)| serves.then_some(node)).collect()
+    pub(crate) fn masters(&self) -> BTreeSet<Address> {
+        let mut nodes: Vec<_> = self.owners.iter().flatten().collect();
+        nodes.dedup_by(|one, next| Arc::ptr_eq(one, next));
+        nodes.into_iter().map(|node| Address::clone(node)).collect()
     }
 
     /// The number of slots that no node serves.
     pub(crate) fn unassigned(&self) -> usize {
         self.owners.iter().filter(|owner| owner.is_none()).count()
-    }
-
-    /// `None` if there are more nodes than slots, which no cluster has.
-    fn number(&mut self, node: A) -> Option<u16> {
-        let known = self.nodes.iter().position(|known| *known == node);
-        let number = known.unwrap_or(self.nodes.len());
-        if known.is_none() {
-            if number >= usize::from(HASH_SLOTS) {
-                return None;
-            }
-            self.nodes.push(node);
-        }
-        u16::try_from(number).ok()
     }
 }
 
@@ -81,35 +60,49 @@ impl<A: Clone + Eq> SlotMap<A> {
 mod tests {
     use super::*;
 
-    fn thirds() -> SlotMap<&'static str> {
-        SlotMap::new([(0..=5460, "a"), (5461..=10922, "b"), (10923..=16383, "c")])
+    fn at(host: &str) -> Address {
+        (host.to_owned(), 1)
+    }
+
+    fn map(ranges: &[(RangeInclusive<u16>, &str)]) -> SlotMap {
+        SlotMap::new(ranges.iter().map(|(slots, host)| (slots.clone(), at(host))))
+    }
+
+    fn thirds() -> SlotMap {
+        map(&[(0..=5460, "a"), (5461..=10922, "b"), (10923..=16383, "c")])
+    }
+
+    fn owners<const N: usize>(map: &SlotMap, slots: [u16; N]) -> [&str; N] {
+        slots.map(|slot| map.owner(slot).unwrap().0.as_str())
+    }
+
+    fn masters(map: &SlotMap) -> Vec<String> {
+        map.masters().into_iter().map(|(host, _)| host).collect()
     }
 
     #[test]
     fn a_slot_has_the_node_of_its_range() {
         let map = thirds();
-        let owners = [0, 5460, 5461, 10922, 10923, 16383].map(|slot| map.owner(slot).copied().unwrap());
-        assert_eq!(owners, ["a", "a", "b", "b", "c", "c"]);
-        assert_eq!((map.owner(16384), map.unassigned(), map.masters()), (None, 0, vec![&"a", &"b", &"c"]));
+        assert_eq!(owners(&map, [0, 5460, 5461, 10922, 10923, 16383]), ["a", "a", "b", "b", "c", "c"]);
+        assert_eq!((map.owner(16384), map.unassigned()), (None, 0));
+        assert_eq!(masters(&map), ["a", "b", "c"]);
     }
 
     #[test]
     fn a_moved_slot_has_its_new_node_and_no_other_slot_changes() {
         let mut map = thirds();
-        map.moved(100, "b");
-        map.moved(101, "d");
-        let owners = [99, 100, 101, 102].map(|slot| map.owner(slot).copied().unwrap());
-        assert_eq!(owners, ["a", "b", "d", "a"]);
-        assert_eq!((map.owner_number(100), map.owner_number(6000)), (Some(1), Some(1)));
-        map.moved(u16::MAX, "e");
-        assert_eq!(map.masters(), [&"a", &"b", &"c", &"d"], "a node without slots is no master");
+        map.moved(100, at("b"));
+        map.moved(101, at("d"));
+        assert_eq!(owners(&map, [99, 100, 101, 102]), ["a", "b", "d", "a"]);
+        map.moved(u16::MAX, at("e"));
+        assert_eq!(masters(&map), ["a", "b", "c", "d"], "a node without slots is no master");
     }
 
     #[test]
     fn slots_of_an_incomplete_cluster_have_no_node() {
-        let map = SlotMap::new([(0..=99, "a"), (16000..=u16::MAX, "b")]);
-        assert_eq!((map.owner(100), map.owner(16383), map.unassigned()), (None, Some(&"b"), 15900));
-        assert_eq!(SlotMap::<u8>::default().unassigned(), 16384);
-        assert!(SlotMap::new([(16384..=u16::MAX, "a")]).masters().is_empty(), "a node without slots");
+        let some = map(&[(0..=99, "a"), (16000..=u16::MAX, "b")]);
+        assert_eq!((some.owner(100), some.owner(16383), some.unassigned()), (None, Some(&at("b")), 15900));
+        assert_eq!(SlotMap::default().unassigned(), 16384);
+        assert!(map(&[(16384..=u16::MAX, "a")]).masters().is_empty(), "a node without slots");
     }
 }

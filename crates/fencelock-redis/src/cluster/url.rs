@@ -1,11 +1,9 @@
 //! `redis+cluster://[user:password@]host[:port],...`.
 
-use super::view::ClusterView;
-use crate::url::hosts::{Address, host_and_port, listed_twice, shown};
+use crate::url::hosts::{Address, listed, shown};
 use crate::url::options::Role;
 use crate::url::target::Target;
 use fencelock_core::{Invalid, parse_url};
-use std::sync::Arc;
 
 const PORT: u16 = 6379;
 /// More than any deployment lists: each node returns the others.
@@ -40,20 +38,8 @@ impl ClusterUrl {
         if !path.is_empty() {
             return Err(Invalid::new("a cluster has one database, 0: redis+cluster:// takes no path"));
         }
-        let (credentials, list) = authority.rsplit_once('@').unwrap_or(("", authority));
-        let seeds =
-            list.split(',').map(|text| host_and_port(text, PORT).ok_or_else(form)).collect::<Result<Vec<_>, _>>()?;
-        if seeds.len() > HOSTS_MAX {
-            return Err(Invalid::new(format!(
-                "a cluster URL lists at most {HOSTS_MAX} nodes, and this one lists {}",
-                seeds.len()
-            )));
-        }
-        if let Some(twice) = listed_twice(&seeds) {
-            return Err(Invalid::new(format!("the node {} is listed twice", shown(twice))));
-        }
-        let at = if credentials.is_empty() { "" } else { "@" };
-        let first = format!("{scheme}://{credentials}{at}{}/{query}", shown(&seeds[0]));
+        let (login, seeds) = listed(authority, PORT, ("node", HOSTS_MAX, ""), form)?;
+        let first = format!("{scheme}://{login}{}/{query}", shown(&seeds[0]));
         let target = Target::parse_as(Role::ClusterNode, &first)?;
         let hosts: Vec<_> = seeds.iter().map(shown).collect();
         Ok(Self { name: format!("{scheme}+cluster://{}", hosts.join(",")), seeds, target })
@@ -62,11 +48,6 @@ impl ClusterUrl {
     /// The same cluster for releases only.
     pub(crate) fn for_releases(&self) -> Self {
         Self { name: self.name.clone(), seeds: self.seeds.clone(), target: self.target.for_releases() }
-    }
-
-    /// A node of this cluster.
-    pub(crate) fn node(&self, view: &Arc<ClusterView>, address: &Address) -> Result<Target, Invalid> {
-        self.target.node_of(view, address).map_err(|error| Invalid::new(error.to_string()))
     }
 }
 
@@ -87,7 +68,7 @@ mod tests {
         assert_eq!(url.name, "redis+cluster://n1:6379,n2:7,[::1]:6379");
         assert_eq!(url.seeds, [("n1", 6379), ("n2", 7), ("::1", 6379)].map(|(host, port)| (host.to_owned(), port)));
         assert_eq!((url.target.prefix.as_str(), url.target.limit.as_millis()), ("x", 50));
-        let node = url.node(&Arc::default(), &url.seeds[2]).unwrap();
+        let node = url.target.node_of(&std::sync::Arc::default(), &url.seeds[2]).unwrap();
         assert_eq!(node.name, "redis://[::1]:6379");
         assert_eq!(node.client.get_connection_info().redis_settings().password(), Some("p/"));
         assert_eq!(ClusterUrl::parse("rediss+cluster://a/").unwrap().name, "rediss+cluster://a:6379");

@@ -2,11 +2,12 @@
 
 use crate::cluster::slot_map::SlotMap;
 use crate::connection::fault::words;
-use crate::hash_slot::{HASH_SLOTS, hash_slot};
+use crate::hash_slot::HASH_SLOTS;
 use crate::url::hosts::Address;
 use fencelock_core::{Fault, Unknown};
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Which node serves each hash slot. The redirections of all nodes update it.
@@ -15,7 +16,7 @@ pub(crate) struct ClusterView(RwLock<View>);
 
 #[derive(Debug, Default)]
 struct View {
-    map: SlotMap<Address>,
+    map: SlotMap,
     /// The node to which a slot is being moved: the node of the last `ASK`.
     importing: HashMap<u16, Address>,
 }
@@ -25,15 +26,17 @@ impl ClusterView {
         self.read().map.owner(slot).cloned()
     }
 
+    /// A number of the node that serves a slot: the same for all its slots.
+    pub(crate) fn owner_number(&self, slot: u16) -> u32 {
+        let mut hasher = DefaultHasher::new();
+        self.read().map.owner(slot).hash(&mut hasher);
+        u32::try_from(hasher.finish() >> 32).unwrap_or_default()
+    }
+
     /// A slot that this node serves.
     pub(crate) fn slot_of(&self, node: &Address) -> Option<u16> {
         let view = self.read();
         (0..HASH_SLOTS).find(|slot| view.map.owner(*slot) == Some(node))
-    }
-
-    /// The number of the node that serves this key.
-    pub(crate) fn owner_number(&self, redis_key: &str) -> u32 {
-        self.read().map.owner_number(hash_slot(redis_key)).map_or(u32::MAX, u32::from)
     }
 
     /// The node to which a slot is being moved, if a node has sent `ASK` since the last new map.
@@ -42,7 +45,7 @@ impl ClusterView {
     }
 
     pub(crate) fn masters(&self) -> Vec<Address> {
-        self.read().map.masters().into_iter().cloned().collect()
+        self.read().map.masters().into_iter().collect()
     }
 
     pub(crate) fn unassigned(&self) -> usize {
@@ -60,7 +63,7 @@ impl ClusterView {
         (0..HASH_SLOTS).all(|slot| one.map.owner(slot) == other.map.owner(slot))
     }
 
-    pub(crate) fn replace(&self, map: SlotMap<Address>) {
+    pub(crate) fn replace(&self, map: SlotMap) {
         *self.write() = View { map, importing: HashMap::new() };
     }
 

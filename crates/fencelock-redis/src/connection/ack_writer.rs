@@ -6,15 +6,13 @@
 //!
 //! Requests that arrive during a `WAIT` share the next one. However many there are, none waits for more than two.
 
-use super::batch::{Batch, send_batch};
-use super::dial::dial;
+use super::batch::send_batch;
+use super::dial::{Dialer, ROOM};
 use super::fault::{fault_of, unknown};
 use super::liveness::{Liveness, SessionTask};
-use super::push_handler::{Origin, PushHandler};
 use super::server_info::{ServerInfo, track};
 use crate::scripts::script::{self, Call};
 use crate::url::acks::Acks;
-use crate::url::target::Target;
 use fencelock_core::{Fault, HolderId, Unknown};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, RedisResult, Value};
@@ -27,8 +25,6 @@ pub(crate) type Acked = RedisResult<u32>;
 
 type AckedReplies = RedisResult<(Vec<RedisResult<Value>>, Acked)>;
 
-/// The length of the request queue, beyond which senders wait.
-const ROOM: usize = 4096;
 /// The maximum number of requests that share one `WAIT`.
 const SHARE: usize = 256;
 
@@ -39,25 +35,20 @@ pub(crate) struct AckWriter {
     _task: SessionTask,
 }
 
-#[derive(Debug)]
-struct AckRequest {
-    calls: Vec<Call>,
-    answer: oneshot::Sender<AckedReplies>,
-}
+type AckRequest = (Vec<Call>, oneshot::Sender<AckedReplies>);
 
 impl AckWriter {
     /// Opens no connection if no replica is required.
     pub(crate) async fn open(
-        target: &Target,
+        dialer: Dialer<'_>,
         server_info: &ServerInfo,
-        push_handler: &Arc<PushHandler>,
         liveness: &Liveness,
     ) -> Result<Option<Self>, Unknown> {
+        let target = dialer.target;
         let Some(acks) = target.acks else { return Ok(None) };
         let patience = target.limit + acks.limit;
         let open = async {
-            let mut connection =
-                dial(target, server_info.resp3, patience, push_handler, &Arc::<Origin>::default()).await?;
+            let mut connection = dialer.dial(server_info.resp3, Some(patience), &Arc::default()).await?;
             if server_info.tracking {
                 // The server does not report changes to the connection that made them, so the renewing connection must
                 // listen too.
@@ -88,7 +79,7 @@ impl AckWriter {
     pub(crate) async fn send(&self, calls: Vec<Call>) -> AckedReplies {
         let (answer, answered) = oneshot::channel();
         let gone = || RedisError::from((redis::ErrorKind::Io, "the connection for confirmed writes was lost"));
-        self.requests.send(AckRequest { calls, answer }).await.map_err(|_| gone())?;
+        self.requests.send((calls, answer)).await.map_err(|_| gone())?;
         answered.await.unwrap_or_else(|_| Err(gone()))
     }
 }
@@ -110,12 +101,12 @@ async fn work(
     let mut share = Vec::new();
     while requests.recv_many(&mut share, SHARE).await > 0 {
         // A cancelled request releases its lock, so renewing it would be useless.
-        share.retain(|request| !request.answer.is_closed());
-        let (calls, callers): (Vec<_>, Vec<_>) = share.drain(..).map(|request| (request.calls, request.answer)).unzip();
+        share.retain(|(_, answer): &AckRequest| !answer.is_closed());
+        let (calls, callers): (Vec<_>, Vec<_>) = share.drain(..).unzip();
         let counts: Vec<usize> = calls.iter().map(Vec::len).collect();
         let calls: Vec<Call> = calls.into_iter().flatten().collect();
         match send_batch(&connection, calls, Some(&wait)).await {
-            Ok(batch) => deliver(batch, callers.into_iter().zip(counts)),
+            Ok(answers) => deliver(answers, callers.into_iter().zip(counts)),
             Err(error) => {
                 let broken = matches!(fault_of(&error), Fault::Timeout | Fault::Unreachable);
                 for caller in callers {
@@ -131,13 +122,16 @@ async fn work(
     }
 }
 
-fn deliver(batch: Batch, callers: impl Iterator<Item = (oneshot::Sender<AckedReplies>, usize)>) {
-    let acked: Acked = match batch.after {
+fn deliver(
+    mut answers: Vec<RedisResult<Value>>,
+    callers: impl Iterator<Item = (oneshot::Sender<AckedReplies>, usize)>,
+) {
+    let acked: Acked = match answers.pop() {
         Some(Ok(Value::Int(confirmed))) => Ok(u32::try_from(confirmed).unwrap_or(0)),
         Some(Err(error)) => Err(error),
         _ => Ok(0),
     };
-    let mut answers = batch.answers.into_iter();
+    let mut answers = answers.into_iter();
     for (caller, count) in callers {
         let _ = caller.send(Ok((answers.by_ref().take(count).collect(), acked.clone())));
     }

@@ -18,43 +18,34 @@ impl PipelineSender for MultiplexedConnection {
     }
 }
 
-/// The result of a batch.
-#[derive(Debug)]
-pub(crate) struct Batch {
-    /// One for each call, in order.
-    pub(crate) answers: Vec<RedisResult<Value>>,
-    /// The reply to the command after the calls.
-    pub(crate) after: Option<RedisResult<Value>>,
-}
-
 /// Sends a batch by digest; if the server has refused calls so that it helps ([`again`]), sends one of them in full, and the rest by digest
-/// again.
+/// again. The answers are in the order of the calls.
 ///
-/// The command `after` follows the calls in the same pipeline, and follows repeated calls once more.
+/// The command `after` follows the calls in the same pipeline, and follows repeated calls once more. Its answer is the last one.
 pub(crate) async fn send_batch(
     carrier: &impl PipelineSender,
     calls: Vec<Call>,
     after: Option<&Cmd>,
-) -> RedisResult<Batch> {
+) -> RedisResult<Vec<RedisResult<Value>>> {
     let (parts, digests): (Vec<_>, Vec<_>) = calls.into_iter().map(Call::into_parts).unzip();
-    let sent = Sent::new(digests.into_iter().zip(parts.iter().map(|(_, tracked)| *tracked)), after);
-    let mut batch = sent.carry(carrier, after.is_some()).await?;
-    let commands = |i: usize| Some((i, again(parts[i].0, batch.answers[i].as_ref().err()?)?));
+    let sent = Batch::new(digests.into_iter().zip(parts.iter().map(|(_, tracked)| *tracked)), after);
+    let mut answers = sent.carry(carrier).await?;
+    let commands = |i: usize| Some((i, again(parts[i].0, answers[i].as_ref().err()?)?));
     let refused: Vec<_> = (0..parts.len()).filter_map(commands).collect();
-    let Some((first, _)) = refused.first() else { return Ok(batch) };
+    let Some((first, _)) = refused.first() else { return Ok(answers) };
     let calls = refused.iter().filter_map(|(i, commands)| {
-        let (call, (lua, tracked)) = (sent.call(*i)?, parts[*i]);
+        let (call, (lua, tracked)) = (sent.commands.cmd_iter().nth(sent.indexes[*i])?, parts[*i]);
         Some((if i == first { commands.in_full(lua, call) } else { commands.by_digest(lua, call) }, tracked))
     });
-    let again = Sent::new(calls, after).carry(carrier, after.is_some()).await?;
-    for ((i, _), again) in refused.iter().zip(again.answers) {
+    let mut repeated = Batch::new(calls, after).carry(carrier).await?;
+    answers.splice(parts.len().., repeated.split_off(refused.len()));
+    for ((i, _), again) in refused.iter().zip(repeated) {
         // If it was no right to read that it lacks, the first error names it.
-        if again.is_ok() || !matches!(&batch.answers[*i], Err(error) if fault_of(error) == Fault::Denied) {
-            batch.answers[*i] = again;
+        if again.is_ok() || !matches!(&answers[*i], Err(error) if fault_of(error) == Fault::Denied) {
+            answers[*i] = again;
         }
     }
-    batch.after = again.after;
-    Ok(batch)
+    Ok(answers)
 }
 
 /// How to send a call again that the server has refused by digest, if that may help: in full if it has not cached the script, and so
@@ -68,13 +59,13 @@ pub(crate) fn again(lua: &Lua, refusal: &RedisError) -> Option<Commands> {
 }
 
 /// Commands of one pipeline.
-struct Sent {
+struct Batch {
     commands: Pipeline,
-    /// The indexes of the calls, and of their replies.
+    /// The indexes of the calls, and of the command that follows them.
     indexes: Vec<usize>,
 }
 
-impl Sent {
+impl Batch {
     fn new(calls: impl Iterator<Item = (Cmd, bool)>, after: Option<&Cmd>) -> Self {
         let (mut commands, mut indexes) = (redis::pipe(), Vec::new());
         for (call, tracked) in calls {
@@ -85,23 +76,20 @@ impl Sent {
             commands.add_command(call);
         }
         if let Some(after) = after.filter(|_| !indexes.is_empty()) {
+            indexes.push(commands.len());
             commands.add_command(after.clone());
         }
         Self { commands, indexes }
     }
 
-    fn call(&self, number: usize) -> Option<&Cmd> {
-        self.commands.cmd_iter().nth(*self.indexes.get(number)?)
-    }
-
-    async fn carry(&self, carrier: &impl PipelineSender, after: bool) -> RedisResult<Batch> {
+    async fn carry(&self, carrier: &impl PipelineSender) -> RedisResult<Vec<RedisResult<Value>>> {
         if self.indexes.is_empty() {
-            return Ok(Batch { answers: Vec::new(), after: None });
+            return Ok(Vec::new());
         }
         let mut answers: Vec<_> = carrier.carry(&self.commands).await?.into_iter().map(Some).collect();
-        let mut answer = |index: usize| answers.get_mut(index).and_then(Option::take).unwrap_or_else(missing);
-        let called = self.indexes.iter().map(|index| answer(*index)).collect();
-        Ok(Batch { answers: called, after: after.then(|| answer(self.commands.len() - 1)) })
+        let missing = || Err((redis::ErrorKind::Parse, "fewer replies than requests").into());
+        let mut answer = |index: &usize| answers.get_mut(*index).and_then(Option::take).unwrap_or_else(missing);
+        Ok(self.indexes.iter().map(&mut answer).collect())
     }
 }
 
@@ -111,7 +99,3 @@ static CACHING: LazyLock<Cmd> = LazyLock::new(|| {
     caching.arg("CACHING").arg("YES");
     caching
 });
-
-fn missing() -> RedisResult<Value> {
-    Err((redis::ErrorKind::Parse, "fewer replies than requests").into())
-}

@@ -4,81 +4,58 @@ use crate::tls;
 use fencelock_core::{Fault, Unknown};
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
-/// Errors that are identified by their code.
-const CODES: [(&str, Fault); 17] = [
-    ("NOAUTH", Fault::Denied),
-    ("WRONGPASS", Fault::Denied),
-    ("NOPERM", Fault::Denied),
+/// Errors by their code in capitals, or by a part of their text, if the code is `ERR` or there is none; and the remedy, if the error of the
+/// server does not contain it.
+const KNOWN: [(&str, Fault, &str); 30] = [
+    // The text of the server mentions HELLO, which confuses users.
+    ("NOAUTH", Fault::Denied, PASSWORD),
+    ("WRONGPASS", Fault::Denied, ""),
+    ("NOPERM", Fault::Denied, ""),
     // Protected mode: only local connections are accepted.
-    ("DENIED", Fault::Denied),
-    ("READONLY", Fault::ReadOnly),
+    ("DENIED", Fault::Denied, ""),
+    ("READONLY", Fault::ReadOnly, ""),
     // A demoted server ends the blocked requests of its clients, and refuses new ones.
-    ("UNBLOCKED", Fault::ReadOnly),
-    ("LOADING", Fault::Loading),
-    ("OOM", Fault::Full),
-    ("MISCONF", Fault::Full),
-    ("NOREPLICAS", Fault::Full),
-    ("BUSY", Fault::Busy),
-    ("TRYAGAIN", Fault::Busy),
-    ("CLUSTERDOWN", Fault::Busy),
-    ("MASTERDOWN", Fault::Busy),
-    ("MOVED", Fault::Unsupported),
-    ("ASK", Fault::Unsupported),
-    ("CROSSSLOT", Fault::Unsupported),
-];
-
-/// Errors that are identified by their text: the code is `ERR`, or there is none.
-const TEXTS: [(&str, Fault); 13] = [
-    ("invalid password", Fault::Denied),
+    ("UNBLOCKED", Fault::ReadOnly, ""),
+    ("LOADING", Fault::Loading, ""),
+    ("OOM", Fault::Full, ""),
+    ("MISCONF", Fault::Full, ""),
+    ("NOREPLICAS", Fault::Full, ""),
+    ("BUSY", Fault::Busy, ""),
+    ("TRYAGAIN", Fault::Busy, ""),
+    ("CLUSTERDOWN", Fault::Busy, "a master is down, or slots have no node: redis-cli --cluster check HOST:PORT"),
+    ("MASTERDOWN", Fault::Busy, ""),
+    ("MOVED", Fault::Unsupported, CLUSTER),
+    ("ASK", Fault::Unsupported, CLUSTER),
+    ("CROSSSLOT", Fault::Unsupported, CLUSTER),
+    ("invalid password", Fault::Denied, ""),
     // A command or a key in a script: up to Redis 7.0, and from 7.2 and in Valkey.
-    ("The user executing the script", Fault::Denied),
-    ("ACL failure in script", Fault::Denied),
-    ("WAIT cannot be used with replica", Fault::ReadOnly),
-    ("max number of clients", Fault::Busy),
-    ("DB index is out of range", Fault::Unsupported),
-    (LAST_TOKEN, Fault::Unsupported),
-    ("SELECT is not allowed in cluster mode", Fault::Unsupported),
+    ("The user executing the script", Fault::Denied, SCRIPTS),
+    ("ACL failure in script", Fault::Denied, SCRIPTS),
+    ("WAIT cannot be used with replica", Fault::ReadOnly, ""),
+    ("max number of clients", Fault::Busy, ""),
+    ("DB index is out of range", Fault::Unsupported, DATABASE),
+    // Raised by `lua/tokens.lua`.
+    ("the fencing token of this key has reached 2^53", Fault::Unsupported, COUNTER),
+    ("SELECT is not allowed in cluster mode", Fault::Unsupported, CLUSTER),
     // The command is renamed, or the server is only similar to Redis: in a script, of Redis and of Valkey, and the scripts
     // themselves.
-    ("nknown Redis command called from", Fault::Unsupported),
-    ("nknown command called from", Fault::Unsupported),
-    ("unknown command 'EVAL", Fault::Unsupported),
-    ("unknown command `EVAL", Fault::Unsupported),
-    (LITERAL_KEYS, Fault::Unsupported),
+    ("nknown Redis command called from", Fault::Unsupported, COMMANDS),
+    ("nknown command called from", Fault::Unsupported, COMMANDS),
+    ("unknown command 'EVAL", Fault::Unsupported, ""),
+    ("unknown command `EVAL", Fault::Unsupported, ""),
+    // Of the proxy of Tair.
+    ("bad lua script for redis cluster", Fault::Unsupported, LITERAL_KEYS),
 ];
 
-/// The remedy, if the error of the server does not contain it.
-const REMEDIES: [(&str, &str); 13] = [
-    ("CLUSTERDOWN", "a master is down, or slots have no node: redis-cli --cluster check HOST:PORT"),
-    // The text of the server mentions HELLO, which confuses users.
-    ("NOAUTH", "the server requires a password; write it in the URL before the host: [USER]:PASSWORD@HOST"),
-    ("MOVED", CLUSTER),
-    ("ASK", CLUSTER),
-    ("CROSSSLOT", CLUSTER),
-    ("SELECT is not allowed in cluster mode", CLUSTER),
-    ("DB index is out of range", "name a database that the server has at the end of the URL; 0 is the default"),
-    (
-        LAST_TOKEN,
-        "no clock reaches this value, so another program has written its counter, fencelock:{KEY}:fence: delete that key, and what \
-         receivers remember as the greatest token",
-    ),
-    ("The user executing the script", SCRIPTS),
-    ("ACL failure in script", SCRIPTS),
-    ("nknown Redis command called from", COMMANDS),
-    ("nknown command called from", COMMANDS),
-    (
-        LITERAL_KEYS,
-        "a proxy reads the text of each script, and accepts no key that is not written as KEYS[n]: connect to the server itself, or \
-         switch the check off",
-    ),
-];
-/// Of the proxy of Tair.
-const LITERAL_KEYS: &str = "bad lua script for redis cluster";
-/// Raised by `lua/tokens.lua`.
-const LAST_TOKEN: &str = "the fencing token of this key has reached 2^53";
-pub(crate) const CLUSTER: &str = "this is a node of a Redis Cluster: use redis+cluster://HOST:PORT";
+const PASSWORD: &str = "the server requires a password; give it in the URL: password_file=FILE or [USER]:PASSWORD@HOST";
+const CLUSTER: &str = "this is a node of a Redis Cluster: use redis+cluster://HOST:PORT";
 const SCRIPTS: &str = "allow this user the commands in the scripts, as docs/en/operations.md lists them";
 const COMMANDS: &str = "the scripts need every command that docs/en/operations.md lists, under its own name";
+const DATABASE: &str = "name a database that the server has at the end of the URL; 0 is the default";
+const COUNTER: &str = "no clock reaches this value, so another program has written its counter, fencelock:{KEY}:fence: delete that key, and what \
+                       receivers remember as the greatest token";
+const LITERAL_KEYS: &str = "a proxy reads the text of each script, and accepts no key that is not written as KEYS[n]: connect to the server itself, or \
+                            switch the check off";
 
 /// The kind of fault of a driver error.
 pub(crate) fn fault_of(error: &RedisError) -> Fault {
@@ -94,7 +71,7 @@ pub(crate) fn fault_of(error: &RedisError) -> Fault {
     }
     match (error.kind(), error.code()) {
         (ErrorKind::AuthenticationFailed, _) => Fault::Denied,
-        (_, Some(code)) => Words::of(code, error.detail()).fault(),
+        (_, Some(code)) => Words::of(code, error.detail()).known().0,
         (_, None) => Fault::Other,
     }
 }
@@ -153,19 +130,20 @@ impl Words {
         Self { code: code.to_owned(), text: line[code.len()..].trim_start().to_owned() }
     }
 
-    fn fault(&self) -> Fault {
-        let by_code = CODES.iter().find(|(code, _)| *code == self.code);
-        let by_text = || TEXTS.iter().find(|(text, _)| self.text.contains(text));
-        by_code.or_else(by_text).map_or(Fault::Other, |(_, fault)| *fault)
+    /// Its fault and the remedy.
+    fn known(&self) -> (Fault, &'static str) {
+        let by_code = KNOWN.iter().find(|(code, ..)| *code == self.code);
+        let by_text = || KNOWN.iter().find(|(text, ..)| self.text.contains(text) && text.contains(' '));
+        by_code.or_else(by_text).map_or((Fault::Other, ""), |(_, fault, remedy)| (*fault, remedy))
     }
 
     fn for_people(&self) -> String {
         let Self { code, text } = self;
         let line = [code.as_str(), text].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ");
-        match REMEDIES.iter().find(|(about, _)| code == about || text.contains(about)) {
-            Some((_, remedy)) if code == "NOAUTH" => format!("{code}: {remedy}"),
-            Some((_, remedy)) => format!("{line}: {remedy}"),
-            None => line,
+        match self.known().1 {
+            "" => line,
+            remedy if code == "NOAUTH" => format!("{code}: {remedy}"),
+            remedy => format!("{line}: {remedy}"),
         }
     }
 }
@@ -193,7 +171,7 @@ fn without_position(line: &str) -> &str {
 
 /// Whether the text after a code starts with a code. Other words may be in capitals, too: `ERR DB index is out of range`.
 fn has_code(line: &str) -> bool {
-    code_of(line).is_some_and(|word| word == "ERR" || CODES.iter().any(|(code, _)| *code == word))
+    code_of(line).is_some_and(|word| word == "ERR" || KNOWN.iter().any(|(code, ..)| *code == word))
 }
 
 /// The first word, if it is in capitals.
@@ -325,7 +303,7 @@ mod tests {
     #[test]
     fn errors_of_all_versions_are_classified_equally() {
         for (version, line, fault) in SAMPLES {
-            assert_eq!(parsed(line).fault(), *fault, "{version}: {line}");
+            assert_eq!(parsed(line).known().0, *fault, "{version}: {line}");
         }
     }
 

@@ -1,22 +1,24 @@
 //! The live session with one server, and what is known about it from one session to the next.
 
 use super::batch::again;
+use super::dial::Dialer;
 use super::fault::{is_no_script, unknown};
-use super::peers::{Peer, Peers};
 use super::push_handler::PushHandler;
 use super::session::Session;
-use crate::scripts::quarantine::{Marker, MarkerState, Quarantine};
+use crate::scripts::quarantine::{MarkerState, Quarantine};
 use crate::scripts::reply::Unread;
 use crate::scripts::script::Call;
 use crate::scripts::{quarantine, script};
 use crate::url::target::Target;
-use fencelock_core::{Answer, BootClock, Clock, Fault, Moment, Unknown};
+use fencelock_core::{BootClock, Clock, Fault, Moment, NodeFault, Unknown, lock};
 use redis::{RedisError, Value};
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 /// The pause between logins while a server refuses a password that is being changed.
 const BETWEEN_LOGINS: Duration = Duration::from_secs(1);
@@ -34,7 +36,8 @@ pub(crate) struct Link {
     channel: String,
     /// The locks with unreadable entries that have been logged.
     unread_logged: LoggedKeys,
-    latest: Mutex<Option<Latest>>,
+    /// The latest session. It may be dead, and silent: there is no other one yet.
+    latest: Mutex<Option<Arc<Session>>>,
     dial: tokio::sync::Mutex<Dial>,
     /// The features that a trial has found not to work, with the reasons.
     pub(crate) failed: Mutex<Vec<(&'static str, String)>>,
@@ -42,17 +45,8 @@ pub(crate) struct Link {
     pub(crate) probe: Mutex<Option<String>>,
 }
 
-/// The latest session.
-#[derive(Debug)]
-enum Latest {
-    Live(Arc<Session>),
-    /// It did not answer in time, and there is no other one yet.
-    Silent(Arc<Session>),
-}
-
 #[derive(Debug, Default)]
 struct Dial {
-    sessions: u64,
     /// The last failed attempt, and its end.
     failed: Option<(Moment, Unknown)>,
     /// What has been logged about the server.
@@ -82,8 +76,8 @@ impl Link {
 
     /// Gives each server of a list its peers, before any of them is used.
     pub(crate) fn join_all(links: &[Arc<Self>]) {
-        let weak = |link: &Arc<Self>| -> Weak<dyn Peer> { Arc::<Self>::downgrade(link) };
-        let peers = Arc::new(Peers::new(links.iter().map(weak).collect()));
+        let servers = links.iter().map(Arc::downgrade).collect();
+        let peers = Arc::new(Peers { servers, ..Peers::default() });
         for link in links {
             let _ = link.peers.set(Arc::clone(&peers));
         }
@@ -122,8 +116,8 @@ impl Link {
                 tokio::time::sleep(BETWEEN_LOGINS.saturating_sub(requested.since(*ended))).await;
             }
         }
-        dial.sessions += 1;
-        match Session::open(&self.target, dial.sessions, &self.channel, &self.push_handler).await {
+        let (target, channel, push_handler) = (&self.target, &*self.channel, &self.push_handler);
+        match Session::open(Dialer { target, channel, push_handler }).await {
             Ok(session) => {
                 let session = Arc::new(session);
                 self.target.files.accept();
@@ -131,7 +125,7 @@ impl Link {
                 if !self.target.is_internal {
                     dial.log_limitations(&self.target.name, &session);
                 }
-                *self.latest() = Some(Latest::Live(Arc::clone(&session)));
+                *lock(&self.latest) = Some(Arc::clone(&session));
                 Ok(session)
             }
             Err(unknown) => {
@@ -145,18 +139,14 @@ impl Link {
     /// Sends a script by its digest, and in full if the server has not cached it: after a restart, a failover or `SCRIPT FLUSH`.
     /// The errors of [`again`] mean that the script was not executed.
     pub(crate) async fn call(&self, session: &Session, call: &Call) -> Result<Value, RedisError> {
-        let answer = if call.in_trial {
-            session.send(&call.in_full()).await
-        } else {
-            match session.send(call.by_digest()).await {
-                Err(error) => match again(call.lua(), &error).map(|commands| call.sent_by(commands)) {
-                    // If it was no right to read that it lacks, the first error names it.
-                    Some(call) if !is_no_script(&error) => session.send(&call).await.or(Err(error)),
-                    Some(call) => session.send(&call).await,
-                    None => Err(error),
-                },
-                answer => answer,
-            }
+        let answer = match session.send(&call.by_digest).await {
+            Err(error) => match again(call.lua, &error).map(|commands| call.sent_by(commands)) {
+                // If it was no right to read that it lacks, the first error names it.
+                Some(call) if !is_no_script(&error) => session.send(&call).await.or(Err(error)),
+                Some(call) => session.send(&call).await,
+                None => Err(error),
+            },
+            answer => answer,
         };
         self.check(session);
         answer
@@ -171,17 +161,25 @@ impl Link {
         let node = self.target.name.as_str();
         let run_id = known_run_id(node, session)?;
         let mut query = redis::pipe();
-        query.cmd("HMGET").arg(&quarantine.marker).arg(&["epoch", "until", "quorum", "nodes", "version"]).cmd("TIME");
+        query.cmd("HMGET").arg(&quarantine.marker).arg(&quarantine::FIELDS).cmd("TIME");
         let answers = session.send_all(&query).await;
         self.check(session);
         let mut answers = answers.map_err(|error| unknown(node, &error))?.into_iter();
         let mut next = || answers.next().unwrap_or(Ok(Value::Nil)).map_err(|error| unknown(node, &error));
         let read = |error: redis::ParsingError| unknown(node, &error.into());
-        let [epoch, until, quorum, nodes, version]: [Option<String>; 5] =
-            redis::from_redis_value(next()?).map_err(read)?;
+        let marker: [Option<String>; 5] = redis::from_redis_value(next()?).map_err(read)?;
         let (seconds, micros): (u64, u64) = redis::from_redis_value(next()?).map_err(read)?;
         let now_ms = seconds.saturating_mul(1000).saturating_add(micros / 1000);
-        MarkerState::seen(node, quarantine, run_id, &Marker { epoch, until, quorum, nodes, version }, now_ms)
+        MarkerState::seen(node, quarantine, run_id, &marker, now_ms)
+    }
+
+    /// The marker of the server that is connected now.
+    pub(crate) async fn marker(&self) -> Result<MarkerState, Unknown> {
+        let session = self.session().await?;
+        match &self.target.quarantine {
+            Some(quarantine) => self.inspect_marker(&session, quarantine).await,
+            None => Ok(MarkerState::Unmarked),
+        }
     }
 
     /// For a claim at a server without a marker of this run: starts its quarantine, and logs if the server does not
@@ -195,7 +193,10 @@ impl Link {
         {
             peers.may_mark(self.node()).await?;
         }
-        let state = self.send_handshake(session, quarantine).await;
+        // It writes the marker if it belongs to another run. Repeating it is harmless.
+        let handshake = script::handshake(quarantine, known_run_id(node, session)?);
+        let answer = self.call(session, &handshake).await.map_err(|error| unknown(node, &error));
+        let state = answer.and_then(|answer| MarkerState::read(node, quarantine, answer));
         match &state {
             Ok(state) => self.warn_of(session, state),
             // The caller of a claim receives the error.
@@ -212,7 +213,9 @@ impl Link {
             // The next claim puts it into service.
             MarkerState::Restarted | MarkerState::Unmarked if trusts => return,
             MarkerState::Quarantined(rest) => quarantine::quarantined(&self.target.name, *rest),
-            MarkerState::Restarted | MarkerState::Unmarked => quarantine::not_begun(&self.target.name),
+            MarkerState::Restarted | MarkerState::Unmarked => {
+                Unknown::new(&self.target.name, Fault::Quarantined, quarantine::NOT_BEGUN)
+            }
         };
         if !session.quarantine_logged.swap(true, Ordering::Relaxed) {
             tracing::warn!("{why}");
@@ -229,60 +232,32 @@ impl Link {
         Some(unread)
     }
 
-    /// Checks the marker of the server of this session, and writes it if it belongs to another run. Repeating it is
-    /// harmless.
-    async fn send_handshake(&self, session: &Session, quarantine: &Quarantine) -> Result<MarkerState, Unknown> {
-        let node = self.target.name.as_str();
-        let answer = self.call(session, &script::handshake(quarantine, known_run_id(node, session)?)).await;
-        MarkerState::read(node, quarantine, answer.map_err(|error| unknown(node, &error))?)
-    }
-
-    /// Drops a dead session, so that the next request connects, and notifies the listeners that messages may be lost.
+    /// Notes a dead session, and notifies the listeners that messages may be lost. The next request connects.
     pub(crate) fn check(&self, session: &Session) {
-        if !session.liveness.is_dead() {
-            return;
+        if session.liveness.is_dead() && !session.loss_noted.swap(true, Ordering::Relaxed) {
+            tracing::info!(node = %self.target.name, "connection lost");
+            self.push_handler.reset();
         }
-        {
-            let mut latest = self.latest();
-            match &*latest {
-                Some(Latest::Live(live)) if live.number == session.number => {
-                    *latest = Some(Latest::Silent(Arc::clone(live)));
-                }
-                _ => return,
-            }
-        }
-        tracing::info!(node = %self.target.name, "connection lost");
-        self.push_handler.reset();
     }
 
     /// The last session, if it did not answer in time and there is no other one yet.
     pub(crate) fn silent(&self) -> Option<Arc<Session>> {
-        match &*self.latest() {
-            Some(Latest::Silent(session)) => Some(Arc::clone(session)),
-            _ => None,
-        }
+        lock(&self.latest).clone().filter(|session| session.loss_noted.load(Ordering::Relaxed))
     }
 
     /// The reason why a feature did not work in a trial.
     pub(crate) fn failure(&self, feature: &str) -> Option<String> {
-        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = lock(&self.failed);
         failed.iter().find(|(name, _)| *name == feature).map(|(_, reason)| reason.clone())
     }
 
-    fn latest(&self) -> MutexGuard<'_, Option<Latest>> {
-        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn live(&self) -> Option<Arc<Session>> {
-        let live = match &*self.latest() {
-            Some(Latest::Live(session)) => Arc::clone(session),
-            _ => return None,
-        };
-        if !live.liveness.is_dead() {
-            return Some(live);
+        let latest = lock(&self.latest).clone()?;
+        if !latest.liveness.is_dead() {
+            return Some(latest);
         }
         // A cancelled request may have been the last user of the session.
-        self.check(&live);
+        self.check(&latest);
         None
     }
 }
@@ -344,25 +319,94 @@ pub(crate) fn known_run_id<'a>(node: &str, session: &'a Session) -> Result<&'a s
     Err(Unknown::new(node, Fault::Denied, detail))
 }
 
-impl Peer for Link {
-    fn node(&self) -> &str {
-        self.node()
-    }
+// The other servers of a list, for a claim at a server without a marker.
+//
+// The server may have been restarted empty; then its quarantine must start, or it would never serve again. Or it may be new, and
+// listed by mistake; then it must not be marked, because it would join an unintended set. The other servers show which case
+// applies.
 
-    fn limit(&self) -> Duration {
-        self.target.limit
-    }
+/// How long a result is valid: all nodes of a new list query their peers at the same time.
+const FRESH: Duration = Duration::from_millis(500);
 
-    fn inspect(&self) -> Answer<'_, MarkerState> {
-        Box::pin(async move {
-            let session = self.session().await?;
-            match &self.target.quarantine {
-                Some(quarantine) => self.inspect_marker(&session, quarantine).await,
-                None => Ok(MarkerState::Unmarked),
+#[derive(Debug, Default)]
+pub(crate) struct Peers {
+    servers: Vec<Weak<Link>>,
+    /// A server has confirmed that it belongs to this set, so the set is in use.
+    set_up: AtomicBool,
+    /// Why the last attempt was refused, and when. One caller queries, and all share the result.
+    refused: tokio::sync::Mutex<Option<(Moment, Unknown)>>,
+}
+
+impl Peers {
+    /// Whether a server without a marker may be marked: another server belongs to this set, or all of them answer and
+    /// none has a marker.
+    pub(crate) async fn may_mark(&self, unmarked: &str) -> Result<(), Unknown> {
+        if self.set_up.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut refused = self.refused.lock().await;
+        if let Some((when, cause)) = &*refused
+            && BootClock.now().since(*when) < FRESH
+        {
+            return Err(renamed(unmarked, cause));
+        }
+        *refused = None;
+        let mut causes = Vec::new();
+        for (node, answer) in self.query().await {
+            match answer {
+                Ok(MarkerState::Unmarked) => {}
+                Ok(MarkerState::Serving | MarkerState::Quarantined(_) | MarkerState::Restarted) => {
+                    self.set_up.store(true, Ordering::Relaxed);
+                    return Ok(());
+                }
+                Err(cause) => causes.push((node, cause.is_permanent() && cause.is_refusal())),
             }
-        })
+        }
+        let Some(cause) = refusal(unmarked, &causes) else { return Ok(()) };
+        *refused = Some((BootClock.now(), cause.clone()));
+        Err(cause)
+    }
+
+    async fn query(&self) -> Vec<(String, Result<MarkerState, Unknown>)> {
+        let mut queries = JoinSet::new();
+        for server in self.servers.iter().filter_map(Weak::upgrade) {
+            queries.spawn(async move {
+                // The waiting claim has a timeout too.
+                let answer = timeout(server.target.limit / 2, server.marker()).await;
+                let silent = || Unknown::new(server.node(), Fault::Timeout, "");
+                (server.node().to_owned(), answer.unwrap_or_else(|_| Err(silent())))
+            });
+        }
+        queries.join_all().await
     }
 }
+
+/// Why `unmarked` must not be marked; for the others, whether they belong to another set.
+fn refusal(unmarked: &str, others: &[(String, bool)]) -> Option<Unknown> {
+    let named = |of_another_set: bool| {
+        let names =
+            others.iter().filter(|(_, of_another)| *of_another == of_another_set).map(|(name, _)| name.as_str());
+        names.collect::<Vec<_>>().join(" and ")
+    };
+    let (of_others, silent) = (named(true), named(false));
+    if !of_others.is_empty() {
+        let why = format!("it has no marker, and {of_others} belongs to another set, so nothing was written");
+        return Some(Unknown::new(unmarked, Fault::Misconfigured, why));
+    }
+    (!silent.is_empty()).then(|| {
+        let why = format!(
+            "it may have lost its locks: restarted, promoted, flushed or new. It is not marked before {silent} answers or another \
+             node says that it belongs to this set; if the list is right, `fencelock init`"
+        );
+        Unknown::new(unmarked, Fault::Quarantined, why)
+    })
+}
+
+fn renamed(node: &str, cause: &Unknown) -> Unknown {
+    Unknown::of_nodes(cause.nodes().iter().map(|of| NodeFault::new(node, of.fault, &*of.detail)).collect())
+}
+
+// What was logged.
 
 /// The number of keys that are named in the time after which a key is named again. `doctor` names what the log leaves out.
 const MOST: usize = 32;
@@ -377,7 +421,7 @@ pub(crate) struct LoggedKeys {
 impl LoggedKeys {
     /// Whether to name this key now.
     pub(crate) fn is_due(&self, redis_key: &str, now: Moment) -> bool {
-        let mut logged = self.at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logged = lock(&self.at);
         logged.retain(|_, at| now.since(*at) < AGAIN);
         let is_due = logged.len() < MOST && !logged.contains_key(redis_key);
         if is_due {

@@ -2,9 +2,9 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `link`, `session`, `server_info` | the live session, one connection, and what is known about its server |
+//! | `link`, `session`, `server_info` | the live session and the other servers of its list, one connection, and what is known about its server |
 //! | `dial`, `protocol` | opening a connection, and why it failed |
-//! | `liveness`, `peers` | whether a connection is alive, and the other servers of its list |
+//! | `liveness`, `names` | whether a connection is alive, and the addresses of a host |
 //! | `push_handler`, `shard_channels` | the messages that the server pushes |
 //! | `batch`, `combiner` | requests that are sent together |
 //! | `ack_writer` | writes that replicas must confirm |
@@ -17,7 +17,7 @@ pub(crate) mod dial;
 pub(crate) mod fault;
 pub(crate) mod link;
 pub(crate) mod liveness;
-pub(crate) mod peers;
+pub(crate) mod names;
 pub(crate) mod protocol;
 pub(crate) mod push_handler;
 pub(crate) mod server_info;

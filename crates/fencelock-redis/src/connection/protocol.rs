@@ -1,9 +1,9 @@
 //! Detects the protocol of a server that is not Redis by its first bytes, because the errors of the driver do not show it.
 
-use super::peers::resolve;
+use super::names::resolve;
 use crate::url::target::Target;
 use fencelock_core::{Fault, Unknown};
-use redis::{ConnectionAddr, ErrorKind, RedisError};
+use redis::{ErrorKind, RedisError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -39,11 +39,7 @@ pub(crate) fn may_explain(error: &RedisError) -> bool {
 
 /// Why this address does not accept Redis with this scheme, if it is known.
 pub(crate) async fn mismatch(target: &Target) -> Option<Unknown> {
-    let (host, port, tls) = match target.client.get_connection_info().addr() {
-        ConnectionAddr::Tcp(host, port) => (host.as_str(), *port, false),
-        ConnectionAddr::TcpTls { host, port, .. } => (host.as_str(), *port, true),
-        _ => return None,
-    };
+    let (host, port, tls) = target.tcp()?;
     let probe = async |hello: &[u8]| first_bytes(host, port, hello, target.limit).await.map(|bytes| speaks(&bytes));
     let protocol = match probe(PLAIN).await {
         None if !tls => probe(&client_hello(host)).await?,

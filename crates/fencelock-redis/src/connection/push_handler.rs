@@ -1,20 +1,15 @@
-use super::liveness::{Liveness, SessionTask};
-use super::peers::resolved;
 use crate::hash_slot::hash_slot;
-use crate::scripts::message::{Grant, Message};
+use crate::scripts::message::{self, Grant};
 use crate::scripts::quarantine::UNKNOWN_RUN_ID;
 use crate::scripts::side_key::key_of_side_key;
 use crate::scripts::wire::WIRE;
 use crate::sentinel::Mastership;
 use crate::url::target::Target;
-use fencelock_core::{Event, Key, Listeners};
-use futures_util::{FutureExt, StreamExt};
-use redis::aio::PubSub;
-use redis::{ErrorKind, PushInfo, PushKind, RedisError, RedisResult, Value};
+use fencelock_core::{Event, Key, Listeners, lock};
+use redis::{PushInfo, PushKind, Value};
 use std::collections::{HashMap, HashSet};
-use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -89,32 +84,26 @@ impl PushHandler {
     /// receives the messages of the new one, because replicas forward them; then, and if the run id is unknown, the client
     /// must poll.
     fn event_of(&self, text: &str, server: &Origin) -> Option<Event> {
-        match Message::read(text) {
-            Message::Grant(Grant { server: from, holder, tokens, lease, key }) => {
-                let from_here = from == server.run_id() && from != UNKNOWN_RUN_ID && server.counts();
-                let claim_ttl = if self.must_poll || !from_here { Duration::ZERO } else { lease };
-                Some(Event::Handed { key: self.key(key)?, holder, tokens, claim_ttl })
-            }
-            Message::Hint { key } => {
-                let key = self.key(key)?;
-                self.warn_of_another_version(&key);
-                Some(Event::Changed { key })
-            }
-            Message::Garbage => None,
-        }
+        let (key, grant) = message::read(text)?;
+        let key = self.key(key)?;
+        let Some(Grant { server: from, holder, tokens, lease }) = grant else {
+            self.warn_of_another_version(&key);
+            return Some(Event::Changed { key });
+        };
+        let from_here = from == server.run_id() && from != UNKNOWN_RUN_ID && server.counts();
+        let claim_ttl = if self.must_poll || !from_here { Duration::ZERO } else { lease };
+        Some(Event::Handed { key, holder, tokens, claim_ttl })
     }
 
     /// Logs it once: it concerns the versions in use, not one lock.
     fn warn_of_another_version(&self, key: &Key) {
-        if self.other_version_logged.swap(true, Ordering::Relaxed) {
-            tracing::debug!(node = self.node, %key, "a message of another version: polling");
-            return;
+        if !self.other_version_logged.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                node = self.node,
+                "a message about {key:?} has another version than {WIRE}, so this client polls when it receives one. The lock is not \
+                 affected, but each hand-off by a client of that version costs a request: use one version of fencelock for all"
+            );
         }
-        tracing::warn!(
-            node = self.node,
-            "a message about {key:?} has another version than {WIRE}, so this client polls when it receives one. The lock is not \
-             affected, but each hand-off by a client of that version costs a request: use one version of fencelock for all"
-        );
     }
 
     fn invalidated(&self, key: &Value) {
@@ -168,7 +157,7 @@ impl Subscribed {
     pub(crate) fn pushed(&self, info: &PushInfo) -> Vec<Key> {
         let Some(slot) = info.data.first().and_then(slot_of_channel) else { return Vec::new() };
         let ended = {
-            let mut state = self.state();
+            let mut state = lock(&self.state);
             if info.kind == PushKind::SSubscribe && !state.has_ended {
                 state.slots.entry(slot).or_insert_with(|| SlotWaiters { keys: HashSet::new(), used: Instant::now() });
                 None
@@ -182,21 +171,21 @@ impl Subscribed {
 
     /// Clears all subscriptions after the connection was lost.
     pub(crate) fn end(&self) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         (state.has_ended, state.slots) = (true, HashMap::new());
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        self.state().has_ended
+        lock(&self.state).has_ended
     }
 
     pub(crate) fn has(&self, slot: u16) -> bool {
-        self.state().slots.contains_key(&slot)
+        lock(&self.state).slots.contains_key(&slot)
     }
 
     /// Records that a client waits for this key.
     pub(crate) fn add(&self, slot: u16, key: &Key) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let Some(slot) = state.slots.get_mut(&slot) else { return };
         slot.used = Instant::now();
         if slot.keys.contains(key) {
@@ -212,7 +201,7 @@ impl Subscribed {
 
     /// Removes slots without a waiter, if there are very many.
     pub(crate) fn idle(&self) -> Vec<u16> {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         if state.slots.len() < SLOTS_MAX {
             return Vec::new();
         }
@@ -234,66 +223,12 @@ impl Subscribed {
             changed.await;
         }
     }
-
-    fn state(&self) -> MutexGuard<'_, Subscriptions> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 fn slot_of_channel(name: &Value) -> Option<u16> {
     let Value::BulkString(name) = name else { return None };
     let name = std::str::from_utf8(name).ok()?;
     name.ends_with('}').then(|| hash_slot(name))
-}
-
-/// With RESP2, a second connection subscribes. It ends with its session, and ends its session.
-#[derive(Debug)]
-pub(crate) struct Subscription(#[expect(dead_code, reason = "the task runs as long as it lives")] SessionTask);
-
-impl Subscription {
-    /// The session ends with this task: a release must not hand the lock to a channel without subscriber.
-    pub(crate) async fn start(
-        target: &Target,
-        channel: &str,
-        push_handler: &Arc<PushHandler>,
-        liveness: &Liveness,
-        server: &Arc<Origin>,
-    ) -> RedisResult<Self> {
-        let subscribe = async {
-            let mut pubsub = connect(target).await?;
-            pubsub.subscribe(channel).await?;
-            RedisResult::Ok(pubsub)
-        };
-        let pubsub = match tokio::time::timeout(target.limit, subscribe).await {
-            Ok(pubsub) => pubsub?,
-            Err(_) => return Err((ErrorKind::Io, "no reply in time").into()),
-        };
-        let (push_handler, liveness, server) = (Arc::clone(push_handler), liveness.clone(), Arc::clone(server));
-        let task = SessionTask::spawn(&liveness.clone(), async move {
-            let mut messages = pubsub.into_on_message();
-            while let Some(message) = messages.next().await {
-                push_handler.message(message.get_payload_bytes(), &server);
-            }
-            liveness.end();
-            // Wake-ups may be lost from here on.
-            push_handler.reset();
-        });
-        Ok(Self(task))
-    }
-}
-
-async fn connect(target: &Target) -> RedisResult<PubSub> {
-    let mut last = RedisError::from((ErrorKind::Io, "the name of the host has no address"));
-    for info in resolved(target.client.get_connection_info()).await? {
-        let client = target.client_with(info)?;
-        // With TLS, the driver still looks up the name in the pool of tokio, which may panic.
-        let panicked = |_| Err((ErrorKind::Io, "the connection attempt panicked").into());
-        match AssertUnwindSafe(client.get_async_pubsub()).catch_unwind().await.unwrap_or_else(panicked) {
-            Err(error) => last = error,
-            connected => return connected,
-        }
-    }
-    Err(last)
 }
 
 // The server of a connection.

@@ -1,10 +1,10 @@
 //! Information about the server, collected when a session is opened.
 
-use super::dial::dial;
+use super::dial::Dialer;
 use super::fault::{fault_of, is_about_a_key, is_unknown_command, unknown};
-use super::liveness::Liveness;
+use super::liveness::{Liveness, SessionTask};
 use super::protocol;
-use super::push_handler::{Origin, PushHandler, Subscription};
+use super::push_handler::Origin;
 use crate::scripts::script::ABSENT_KEY;
 use crate::scripts::side_key::side_key;
 use crate::sentinel::Mastership;
@@ -12,6 +12,7 @@ use crate::url::target::Target;
 use fencelock_core::{Fault, Unknown};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, RedisResult, Value, make_extension_error};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -36,15 +37,10 @@ pub(crate) struct ServerInfo {
     /// The missing features with their reasons, as text for users.
     pub(crate) limitations: Vec<String>,
     /// With RESP2, a second connection subscribes; it ends with the session.
-    _subscription: Option<Subscription>,
+    _subscription: Option<SessionTask>,
 }
 
 impl ServerInfo {
-    /// For a proxy that is not queried.
-    pub(crate) fn plain(limitations: Vec<String>) -> Self {
-        Self { is_plain: true, limitations, ..Self::default() }
-    }
-
     /// Whether a script may use several locks. A proxy may send a script to the server of its first key only. None of them has client
     /// tracking, which belongs to one connection with one server.
     pub(crate) fn combines(&self) -> bool {
@@ -53,26 +49,29 @@ impl ServerInfo {
 
     pub(crate) async fn learn(
         mut connection: MultiplexedConnection,
-        target: &Target,
+        dialer: Dialer<'_>,
         resp3: bool,
-        channel: &str,
-        push_handler: &Arc<PushHandler>,
         liveness: &Liveness,
         mastership: Option<&Arc<Mastership>>,
     ) -> Result<Self, Unknown> {
+        let Dialer { target, channel, .. } = dialer;
         let node = target.name.as_str();
         let mut limitations = Vec::new();
         let (mut run_id, mut version, mut derives_keys) = (String::new(), String::new(), false);
         let (info, deletes) = greet(&mut connection, target).await;
         match info {
             Ok(info) => {
-                (run_id, version) = (field(&info, "run_id"), field(&info, "redis_version"));
-                derives_keys = has_derived_keys(&info);
+                let info = Info::read(&info);
+                (run_id, version) = (info.text("run_id"), info.text("redis_version"));
+                derives_keys = info.derives_keys();
                 if let Some(why) = not_alone(target, &info) {
                     return Err(Unknown::new(node, Fault::Unsupported, why));
                 }
             }
-            Err(error) if is_about_login(&error) || is_passing(&error) => return Err(unknown(node, &error)),
+            // Wrong credentials make every command fail; a missing permission for one command does not.
+            Err(error) if matches!(error.code(), Some("NOAUTH" | "WRONGPASS")) || is_passing(&error) => {
+                return Err(unknown(node, &error));
+            }
             Err(error) => limitations.push(format!("INFO is refused: {error}")),
         }
         if let Some(mastership) = mastership {
@@ -85,10 +84,7 @@ impl ServerInfo {
             if is_passing(&error) {
                 return Err(unknown(node, &error));
             }
-            limitations.push(format!(
-                "no client tracking ({}): a key deleted by another program is detected at the next renewal or poll",
-                reason(&error)
-            ));
+            limitations.push(no_tracking(&reason(&error)));
         }
         let tracking = tracking.is_ok();
         let mut subscription = None;
@@ -101,7 +97,7 @@ impl ServerInfo {
             connection.subscribe(channel).await
         } else {
             let server = Arc::new(Origin::of(mastership));
-            let started = Subscription::start(target, channel, push_handler, liveness, &server).await;
+            let started = dialer.subscribe(channel, liveness, &server).await;
             // The address may have led the second connection to another server.
             if listeners(&mut connection, channel).await > 0 {
                 let _ = server.run_id.set(run_id.clone());
@@ -112,13 +108,21 @@ impl ServerInfo {
             Ok(()) => Some(channel.to_owned()).filter(|_| target.cluster.is_none()),
             Err(error) if is_passing(&error) => return Err(unknown(node, &error)),
             Err(error) => {
-                limitations.push(format!("no wake-ups ({}): waiters poll once per second", reason(&error)));
+                limitations.push(no_wake_ups(&reason(&error)));
                 None
             }
         };
         let more = Self { derives_keys: AtomicBool::new(derives_keys), no_release, ..Self::default() };
         Ok(Self { run_id, version, channel, tracking, resp3, limitations, _subscription: subscription, ..more })
     }
+}
+
+fn no_tracking(reason: &str) -> String {
+    format!("no client tracking ({reason}): a key deleted by another program is detected at the next renewal or poll")
+}
+
+pub(crate) fn no_wake_ups(reason: &str) -> String {
+    format!("no wake-ups ({reason}): waiters poll once per second")
 }
 
 /// The text of the server, or of this module, without the kind that the driver appends.
@@ -151,11 +155,6 @@ fn is_passing(error: &RedisError) -> bool {
     !matches!(fault_of(error), Fault::Denied | Fault::Unsupported | Fault::Other)
 }
 
-/// Wrong credentials make every command fail; a missing permission for one command does not.
-fn is_about_login(error: &RedisError) -> bool {
-    error.code() == Some("NOAUTH") || error.code() == Some("WRONGPASS")
-}
-
 /// The number of subscribers of a channel on this server; zero if unknown.
 async fn listeners(connection: &mut MultiplexedConnection, channel: &str) -> u64 {
     let counted = redis::cmd("PUBSUB").arg("NUMSUB").arg(channel).query_async::<(String, u64)>(connection).await;
@@ -166,11 +165,11 @@ const SENTINEL: &str =
     "this is a Sentinel, which stores no keys: use redis+sentinel://HOST,HOST,HOST/MASTER with all sentinels";
 
 /// Why the server at an address does not match the scheme of the URL.
-fn not_alone(target: &Target, info: &str) -> Option<String> {
-    if has_mode(info, "sentinel") {
+fn not_alone(target: &Target, info: &Info) -> Option<String> {
+    if info.has_mode("sentinel") {
         return Some(SENTINEL.to_owned());
     }
-    if target.cluster.is_some() || !has_mode(info, "cluster") {
+    if target.cluster.is_some() || !info.has_mode("cluster") {
         return None;
     }
     let (scheme, address) = target.name.split_once("://").unwrap_or(("redis", &target.name));
@@ -178,20 +177,31 @@ fn not_alone(target: &Target, info: &str) -> Option<String> {
     Some(format!("{why}: use {scheme}+cluster://{address}"))
 }
 
-fn has_mode(info: &str, mode: &str) -> bool {
-    ["redis_mode", "server_mode"].iter().any(|name| field(info, name) == mode)
-}
+/// The fields of `INFO` by name.
+pub(crate) struct Info(pub(crate) HashMap<String, String>);
 
-/// Only a server that says so.
-fn has_derived_keys(info: &str) -> bool {
-    has_mode(info, "standalone") && field(info, "dragonfly_version").is_empty()
-}
+impl Info {
+    pub(crate) fn read(info: &str) -> Self {
+        let fields = info.lines().filter_map(|line| line.trim().split_once(':'));
+        Self(fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+    }
 
-pub(crate) fn field(info: &str, name: &str) -> String {
-    info.lines()
-        .filter_map(|line| line.split_once(':'))
-        .find(|(key, _)| *key == name)
-        .map_or_else(String::new, |(_, value)| value.trim().to_owned())
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.get(name).unwrap_or_default().to_owned()
+    }
+
+    pub(crate) fn has_mode(&self, mode: &str) -> bool {
+        ["redis_mode", "server_mode"].iter().any(|name| self.get(name) == Some(mode))
+    }
+
+    /// Only of a server that says so.
+    fn derives_keys(&self) -> bool {
+        self.has_mode("standalone") && self.get("dragonfly_version").is_none()
+    }
 }
 
 /// The id that the server took with its promotion. Fails if it is not a master.
@@ -201,9 +211,9 @@ pub(crate) async fn replication_id(connection: &mut MultiplexedConnection, node:
     let answers = connection.send_packed_commands(&query, 0, query.len()).await.map_err(|e| unknown(node, &e))?;
     let mut answers = answers.into_iter().map(Value::extract_error);
     let mut next = || answers.next().unwrap_or(Ok(Value::Nil));
-    let (role, info) = (next(), next().and_then(|info| Ok(redis::from_redis_value::<String>(info)?)));
+    let (role, info) = (next(), next().and_then(|info| Ok(Info::read(&redis::from_redis_value::<String>(info)?))));
     let role = first_word(role).or_else(|error| match &info {
-        Ok(info) => Ok(field(info, "role")),
+        Ok(info) => Ok(info.text("role")),
         Err(_) => Err(unknown(node, &error)),
     })?;
     if role != "master" {
@@ -211,7 +221,7 @@ pub(crate) async fn replication_id(connection: &mut MultiplexedConnection, node:
         return Err(Unknown::new(node, Fault::ReadOnly, why));
     }
     match info {
-        Ok(info) => Ok(field(&info, "master_replid")),
+        Ok(info) => Ok(info.text("master_replid")),
         Err(_) => Ok(String::new()),
     }
 }
@@ -287,29 +297,28 @@ pub(crate) fn is_closed(error: &RedisError) -> bool {
 
 /// Opens the session of such a proxy. If the server is not one, returns the error that ended the connection.
 pub(crate) async fn session_of(
-    target: &Target,
-    push_handler: &Arc<PushHandler>,
+    dialer: Dialer<'_>,
     origin: &Arc<Origin>,
     unknown: Unknown,
 ) -> Result<(MultiplexedConnection, ServerInfo), Unknown> {
+    let target = dialer.target;
     // Sentinels and nodes of a cluster need commands that such a proxy does not support.
     let is_alone = target.sentinels.is_none() && target.cluster.is_none();
-    let connection = if is_alone { connect(target, push_handler, origin).await } else { None };
+    let connection = if is_alone { connect(dialer, origin).await } else { None };
     let Some(connection) = connection else {
         return Err(protocol::mismatch(target).await.unwrap_or(unknown));
     };
     check(target)?;
-    Ok((connection, ServerInfo::plain(limitations())))
+    let at = |command: &str| format!("the server closes the connection at {command}, as some proxies do");
+    let info = format!("INFO is refused: unknown command: {}", at("it"));
+    let limitations = vec![info, no_tracking(&at("HELLO")), no_wake_ups(&at("INFO"))];
+    Ok((connection, ServerInfo { is_plain: true, limitations, ..ServerInfo::default() }))
 }
 
 /// Connects to a proxy that closes the connection at `INFO` and replies to `PING`; `None` if it is not one. A server that is
 /// shutting down also closes connections, so this tries again.
-async fn connect(
-    target: &Target,
-    push_handler: &Arc<PushHandler>,
-    origin: &Arc<Origin>,
-) -> Option<MultiplexedConnection> {
-    let open = async || dial(target, false, target.limit, push_handler, origin).await.ok();
+async fn connect(dialer: Dialer<'_>, origin: &Arc<Origin>) -> Option<MultiplexedConnection> {
+    let open = async || dialer.dial(false, Some(dialer.target.limit), origin).await.ok();
     let again = redis::cmd("INFO").arg("server").exec_async(&mut open().await?).await;
     if !again.is_err_and(|error| is_closed(&error)) {
         return None;
@@ -320,11 +329,8 @@ async fn connect(
 }
 
 /// Why the connection to another database is closed, if it is such a proxy.
-pub(crate) async fn refuses_database(
-    target: &Target,
-    push_handler: &Arc<PushHandler>,
-    origin: &Arc<Origin>,
-) -> Option<Unknown> {
+pub(crate) async fn refuses_database(dialer: Dialer<'_>, origin: &Arc<Origin>) -> Option<Unknown> {
+    let target = dialer.target;
     let info = target.client.get_connection_info().clone();
     let db = info.redis_settings().db();
     if db == 0 {
@@ -333,7 +339,7 @@ pub(crate) async fn refuses_database(
     let settings = info.redis_settings().clone().set_db(0);
     let mut without = target.clone();
     without.client = target.client_with(info.set_redis_settings(settings)).ok()?;
-    connect(&without, push_handler, origin).await?;
+    connect(Dialer { target: &without, ..dialer }, origin).await?;
     let why = format!("database {db} needs SELECT, and {CLOSES}: leave the database out of the URL");
     Some(Unknown::new(&target.name, Fault::Unsupported, why))
 }
@@ -351,19 +357,6 @@ fn check(target: &Target) -> Result<(), Unknown> {
         Some(acks) => lacks(&format!("acks={}", acks.replicas), "WAIT"),
         None => Ok(()),
     }
-}
-
-/// The missing features, as text for users.
-fn limitations() -> Vec<String> {
-    let at = |command: &str| format!("the server closes the connection at {command}, as some proxies do");
-    vec![
-        format!("INFO is refused: unknown command: {}", at("it")),
-        format!(
-            "no client tracking ({}): a key deleted by another program is detected at the next renewal or poll",
-            at("HELLO")
-        ),
-        format!("no wake-ups ({}): waiters poll once per second", at("INFO")),
-    ]
 }
 
 /// The error for a command at which the proxy would close the connection.
@@ -391,7 +384,7 @@ mod tests {
             ("redis_version:7.0.15\r\n", false),
             ("", false),
         ] {
-            assert_eq!(has_derived_keys(info), derives, "{info}");
+            assert_eq!(Info::read(info).derives_keys(), derives, "{info}");
         }
     }
 }

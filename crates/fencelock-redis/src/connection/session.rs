@@ -1,10 +1,10 @@
 use super::ack_writer::AckWriter;
 use super::batch::PipelineSender;
-use super::combiner::{Combiner, InFlight};
-use super::dial::{ROOM, dial_untimed};
+use super::combiner::{Combiner, LockRequest};
+use super::dial::{Dialer, ROOM};
 use super::fault::{fault_of, unknown};
 use super::liveness::{Liveness, PendingRequest, SessionTask};
-use super::push_handler::{Origin, PushHandler};
+use super::push_handler::Origin;
 use super::server_info::{ServerInfo, replication_id};
 use super::shard_channels::ShardChannels;
 use super::{protocol, server_info};
@@ -13,7 +13,7 @@ use crate::sentinel::Mastership;
 use crate::url::target::Target;
 use fencelock_core::{BootClock, Clock, Fault, Unknown};
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, ConnectionAddr, ErrorKind, Pipeline, RedisError, RedisResult, Value};
+use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Value};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -26,7 +26,6 @@ pub(crate) struct Session {
     connection: MultiplexedConnection,
     /// Combines concurrent claims and releases.
     pub(crate) combiner: Combiner,
-    pub(crate) number: u64,
     pub(crate) server_info: ServerInfo,
     /// The connection for writes that replicas must confirm.
     pub(crate) acks: Option<AckWriter>,
@@ -43,6 +42,8 @@ pub(crate) struct Session {
     /// Whether the server has replied to a claim. The first claim runs the whole script. It fails if the user lacks a right that
     /// the common case does not need, but that a renewal or a release needs.
     pub(crate) has_claimed: AtomicBool,
+    /// Whether its end has been noted.
+    pub(crate) loss_noted: AtomicBool,
     /// Whether the quarantine of the server has been logged.
     pub(crate) quarantine_logged: AtomicBool,
 }
@@ -52,22 +53,16 @@ pub(crate) struct Session {
 const READ_ONLY_AT_LEAST: Duration = Duration::from_millis(500);
 impl Session {
     /// Connects, and determines the server, the wake-ups and the tracking. With sentinels, the server is the master that they name.
-    pub(crate) async fn open(
-        target: &Target,
-        number: u64,
-        channel: &str,
-        push_handler: &Arc<PushHandler>,
-    ) -> Result<Self, Unknown> {
-        let Some(sentinels) = &target.sentinels else {
-            return Self::open_at(target, number, channel, push_handler, None).await;
-        };
+    pub(crate) async fn open(dialer: Dialer<'_>) -> Result<Self, Unknown> {
+        let target = dialer.target;
+        let Some(sentinels) = &target.sentinels else { return Self::open_at(dialer, None).await };
         let (queried, mut causes) = (BootClock.now(), Vec::new());
         for named in sentinels.candidates(&target.name).await? {
             let window = target.quarantine.as_ref().map(|quarantine| quarantine.window);
             let server = target.at(&named.address).map_err(|error| unknown(&target.name, &error))?;
             let mastership = Arc::new(Mastership::new(sentinels, named, queried, window));
             let address = mastership.address();
-            match Self::open_at(&server, number, channel, push_handler, Some(mastership)).await {
+            match Self::open_at(Dialer { target: &server, ..dialer }, Some(mastership)).await {
                 Ok(session) => return Ok(session),
                 Err(unknown) => causes.extend(unknown.nodes().iter().cloned().map(|mut cause| {
                     cause.detail =
@@ -79,25 +74,19 @@ impl Session {
         Err(Unknown::of_nodes(causes))
     }
 
-    async fn open_at(
-        target: &Target,
-        number: u64,
-        channel: &str,
-        push_handler: &Arc<PushHandler>,
-        mastership: Option<Arc<Mastership>>,
-    ) -> Result<Self, Unknown> {
-        let origin = Arc::new(Origin::of(mastership.as_ref()));
+    async fn open_at(dialer: Dialer<'_>, mastership: Option<Arc<Mastership>>) -> Result<Self, Unknown> {
+        let (target, origin) = (dialer.target, Arc::new(Origin::of(mastership.as_ref())));
         let open = async {
-            let mut dialled = dial_untimed(target, target.resp3, push_handler, &origin).await;
+            let mut dialled = dialer.dial(target.resp3, None, &origin).await;
             // Some proxies close the connection at HELLO. A server that shuts down closes it once.
             if target.resp3 && dialled.as_ref().is_err_and(server_info::is_closed) {
-                dialled = dial_untimed(target, true, push_handler, &origin).await;
+                dialled = dialer.dial(true, None, &origin).await;
             }
             match dialled {
                 // Servers before Redis 6 and some proxies do not support HELLO.
                 Err(error) if target.resp3 && !is_final(&error) => {
                     tracing::debug!(node = %target.name, %error, "no RESP3, trying RESP2");
-                    Ok((dial_untimed(target, false, push_handler, &origin).await?, false))
+                    Ok((dialer.dial(false, None, &origin).await?, false))
                 }
                 dialled => Ok((dialled?, target.resp3)),
             }
@@ -110,7 +99,7 @@ impl Session {
         let (untimed, resp3) = match opened {
             Ok(Ok(dialled)) => dialled,
             Ok(Err(error)) if server_info::is_closed(&error) => {
-                let refused = server_info::refuses_database(target, push_handler, &origin).await;
+                let refused = server_info::refuses_database(dialer, &origin).await;
                 return Err(if let Some(refused) = refused { refused } else { explained(target, &error).await });
             }
             Ok(Err(error)) => return Err(explained(target, &error).await),
@@ -118,29 +107,35 @@ impl Session {
         };
         let (mut connection, liveness) = (untimed.clone(), Liveness::new());
         connection.set_response_timeout(target.limit);
-        let learned =
-            ServerInfo::learn(connection.clone(), target, resp3, channel, push_handler, &liveness, mastership.as_ref());
+        let learned = ServerInfo::learn(connection.clone(), dialer, resp3, &liveness, mastership.as_ref());
         let (connection, server_info) = match learned.await {
             Ok(server_info) => (connection, server_info),
-            Err(unknown) if !resp3 && is_unreachable(&unknown) => {
-                server_info::session_of(target, push_handler, &origin, unknown).await?
+            Err(unknown) if !resp3 && unknown.nodes().iter().all(|node| node.fault == Fault::Unreachable) => {
+                server_info::session_of(dialer, &origin, unknown).await?
             }
             Err(unknown) => return Err(unknown),
         };
         let _ = origin.run_id.set(server_info.run_id.clone());
-        let acks = AckWriter::open(target, &server_info, push_handler, &liveness).await?;
-        let shards = || ShardChannels::new(target, &server_info, channel, push_handler, &liveness);
-        let shards = target.cluster.is_some().then(shards);
-        let [has_claimed, quarantine_logged, serves] = [(); 3].map(|()| AtomicBool::new(false));
-        let watch = mastership.as_ref().map(|mastership| watch(mastership, &liveness, push_handler));
+        let acks = AckWriter::open(dialer, &server_info, &liveness).await?;
+        let [has_claimed, loss_noted, quarantine_logged, serves] = [(); 4].map(|()| AtomicBool::new(false));
+        // Ends the session as soon as the sentinels name another master.
+        let watch = mastership.clone().map(|mastership| {
+            let (ended, push_handler) = (liveness.clone(), Arc::clone(dialer.push_handler));
+            SessionTask::spawn(&liveness, async move {
+                mastership.ended().await;
+                ended.end();
+                // All waiters poll, and so connect to the new master.
+                push_handler.reset();
+            })
+        });
         Ok(Self {
             connection,
             combiner: Combiner::new(untimed, target.limit, ROOM),
-            number,
+            loss_noted,
+            shards: target.cluster.is_some().then(|| ShardChannels::new(dialer, &server_info, &liveness)),
             server_info,
             acks,
             liveness,
-            shards,
             mastership,
             _watch: watch,
             serves,
@@ -183,16 +178,16 @@ impl Session {
         {
             return Err(refusal);
         }
-        let (request, _message) = (self.liveness.begin_request(), self.combiner.message());
+        let (request, _message) = (self.liveness.begin_request(), self.combiner.batches.message());
         let answer = self.connection.clone().send_packed_command(command).await.and_then(Value::extract_error);
         self.on_reply(request, answer.as_ref().err());
         answer
     }
 
     /// Sends a common case combined with other requests; `None` if it must be sent alone.
-    pub(crate) async fn send_common(&self, in_flight: &InFlight<'_>, common: Common) -> RedisResult<Option<Value>> {
+    pub(crate) async fn send_common(&self, lock: &LockRequest<'_>, common: Common) -> RedisResult<Option<Value>> {
         let request = self.liveness.begin_request();
-        let answer = in_flight.send(common).await;
+        let answer = lock.send(common).await;
         match &answer {
             // The request that is sent next proves whether the connection is alive.
             Ok(None) => request.proves_nothing(),
@@ -203,7 +198,7 @@ impl Session {
 
     /// Sends all commands in one pipeline; each has its own error.
     pub(crate) async fn send_all(&self, commands: &Pipeline) -> RedisResult<Vec<RedisResult<Value>>> {
-        let (request, _message) = (self.liveness.begin_request(), self.combiner.message());
+        let (request, _message) = (self.liveness.begin_request(), self.combiner.batches.message());
         let answers = self.connection.clone().send_packed_commands(commands, 0, commands.len()).await;
         self.on_reply(request, answers.as_ref().err());
         let answers: Vec<_> = answers?.into_iter().map(Value::extract_error).collect();
@@ -244,27 +239,12 @@ impl PipelineSender for Session {
     }
 }
 
-/// Ends the session as soon as the sentinels name another master.
-fn watch(mastership: &Arc<Mastership>, liveness: &Liveness, push_handler: &Arc<PushHandler>) -> SessionTask {
-    let (mastership, ended, push_handler) = (Arc::clone(mastership), liveness.clone(), Arc::clone(push_handler));
-    SessionTask::spawn(liveness, async move {
-        mastership.ended().await;
-        ended.end();
-        // All waiters poll, and so connect to the new master.
-        push_handler.reset();
-    })
-}
-
 /// Whether another protocol version would have the same error.
 fn is_final(error: &RedisError) -> bool {
     use Fault::{Denied, Loading, Timeout, Unreachable, Unsupported};
     let is_closed = server_info::is_closed(error);
     error.kind() == ErrorKind::Parse
         || !is_closed && matches!(fault_of(error), Denied | Timeout | Unreachable | Loading | Unsupported)
-}
-
-fn is_unreachable(unknown: &Unknown) -> bool {
-    unknown.nodes().iter().all(|node| node.fault == Fault::Unreachable)
 }
 
 async fn explained(target: &Target, error: &RedisError) -> Unknown {
@@ -277,7 +257,7 @@ async fn explained(target: &Target, error: &RedisError) -> Unknown {
 /// A server without TLS may wait for a line end, and never reply to a handshake. So the protocol of a slow server is checked in
 /// parallel. This returns only if the check has a result.
 async fn not_tls(target: &Target) -> Unknown {
-    if matches!(target.client.get_connection_info().addr(), ConnectionAddr::TcpTls { .. }) {
+    if target.tcp().is_some_and(|(.., tls)| tls) {
         tokio::time::sleep(target.limit / 4).await;
         if let Some(unknown) = protocol::mismatch(target).await {
             return unknown;

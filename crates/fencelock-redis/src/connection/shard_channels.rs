@@ -13,17 +13,17 @@
 //! channels, before Redis 7.0, publishes on one channel of the client, `<channel of the client>:cluster`, and ignores the number
 //! of subscribers.
 
-use super::dial::dial;
+use super::dial::Dialer;
 use super::fault::{fault_of, is_unknown_command};
-use super::liveness::Liveness;
-use super::push_handler::{Origin, PushHandler, Subscribed, Subscription};
-use super::server_info::{ServerInfo, field};
+use super::liveness::{Liveness, SessionTask};
+use super::push_handler::{Origin, PushHandler, Subscribed};
+use super::server_info::{Info, ServerInfo, no_wake_ups};
 use crate::hash_slot::{hash_slot, number_in_slot};
 use crate::url::target::Target;
-use fencelock_core::{Fault, Key};
+use fencelock_core::{Fault, Key, lock};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Value};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
@@ -67,25 +67,19 @@ enum WakeKind {
     },
     /// Subscribed to one channel for all slots.
     Global(String, MultiplexedConnection),
-    GlobalResp2(String, #[expect(dead_code, reason = "it is subscribed as long as it lives")] Subscription),
+    GlobalResp2(String, #[expect(dead_code, reason = "it is subscribed as long as it lives")] SessionTask),
     /// Waiters poll.
     Never,
 }
 
 impl ShardChannels {
-    pub(crate) fn new(
-        target: &Target,
-        server_info: &ServerInfo,
-        client: &str,
-        push_handler: &Arc<PushHandler>,
-        liveness: &Liveness,
-    ) -> Self {
+    pub(crate) fn new(dialer: Dialer<'_>, server_info: &ServerInfo, liveness: &Liveness) -> Self {
         Self {
-            target: target.clone(),
+            target: dialer.target.clone(),
             resp3: server_info.resp3,
             run_id: server_info.run_id.clone(),
-            client: client.to_owned(),
-            push_handler: Arc::clone(push_handler),
+            client: dialer.channel.to_owned(),
+            push_handler: Arc::clone(dialer.push_handler),
             liveness: liveness.clone(),
             wake: Mutex::default(),
             tried: tokio::sync::Mutex::default(),
@@ -120,23 +114,12 @@ impl ShardChannels {
         }
         let slot = hash_slot(redis_key);
         let Some(wake) = self.open(slot).await else { return false };
-        match &wake.kind {
-            WakeKind::Sharded { connection, counts } => {
-                self.subscribe_shard(connection, *counts, &wake.subscribed, slot, key).await
-            }
-            WakeKind::Global(..) | WakeKind::GlobalResp2(..) => true,
-            WakeKind::Never => false,
-        }
-    }
-
-    async fn subscribe_shard(
-        &self,
-        connection: &MultiplexedConnection,
-        counts: bool,
-        subscribed: &Subscribed,
-        slot: u16,
-        key: &Key,
-    ) -> bool {
+        let (connection, counts) = match &wake.kind {
+            WakeKind::Sharded { connection, counts } => (connection, *counts),
+            WakeKind::Global(..) | WakeKind::GlobalResp2(..) => return true,
+            WakeKind::Never => return false,
+        };
+        let subscribed = &wake.subscribed;
         if !subscribed.has(slot) {
             self.give_up_idle(connection, counts, subscribed);
             let confirmed = async {
@@ -196,7 +179,7 @@ impl ShardChannels {
         let (WakeKind::Sharded { connection, .. } | WakeKind::Global(_, connection)) = &wake.kind else { return };
         let now = Instant::now();
         {
-            let mut checked = wake.checked.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut checked = lock(&wake.checked);
             if now - *checked < LONGEST {
                 return;
             }
@@ -215,7 +198,7 @@ impl ShardChannels {
 
     /// The connection that is open.
     fn wake(&self) -> Option<Arc<Wake>> {
-        let wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let wake = lock(&self.wake).clone();
         wake.filter(|wake| !wake.subscribed.has_ended())
     }
 
@@ -241,24 +224,26 @@ impl ShardChannels {
             Err(_) => return None,
         };
         let wake = Arc::new(Wake { kind, subscribed, checked: Mutex::new(Instant::now()) });
-        *self.wake.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&wake));
+        *lock(&self.wake) = Some(Arc::clone(&wake));
         Some(wake)
     }
 
     async fn connect(&self, slot: u16, subscribed: &Arc<Subscribed>) -> RedisResult<WakeKind> {
-        let (limit, origin) = (self.target.limit, self.origin(subscribed));
-        let channel = format!("{}:cluster", self.client);
+        let (target, push_handler) = (&self.target, &self.push_handler);
+        let dialer = Dialer { target, channel: &self.client, push_handler };
+        let origin = Origin { shards: Some(Arc::clone(subscribed)), ..Origin::default() };
+        let _ = origin.run_id.set(self.run_id.clone());
+        let (origin, channel) = (Arc::new(origin), format!("{}:cluster", self.client));
         if !self.resp3 {
-            let started = Subscription::start(&self.target, &channel, &self.push_handler, &self.liveness, &origin);
-            return match started.await {
+            return match dialer.subscribe(&channel, &self.liveness, &origin).await {
                 Ok(subscription) => Ok(WakeKind::GlobalResp2(channel, subscription)),
                 Err(error) => self.never(error),
             };
         }
-        let mut connection = dial(&self.target, true, limit, &self.push_handler, &origin).await?;
+        let mut connection = dialer.dial(true, Some(target.limit), &origin).await?;
         if !self.run_id.is_empty() {
             let info: String = redis::cmd("INFO").arg("server").query_async(&mut connection).await?;
-            if field(&info, "run_id") != self.run_id {
+            if Info::read(&info).get("run_id") != Some(&self.run_id) {
                 return Err((redis::ErrorKind::Io, "the address leads to another server").into());
             }
         }
@@ -284,14 +269,8 @@ impl ShardChannels {
         if !matches!(fault_of(&error), Fault::Denied | Fault::Unsupported | Fault::Other) {
             return Err(error);
         }
-        tracing::warn!(node = %self.target.name, "no wake-ups ({error}): waiters poll once per second");
+        tracing::warn!(node = %self.target.name, "{}", no_wake_ups(&error.to_string()));
         Ok(WakeKind::Never)
-    }
-
-    fn origin(&self, subscribed: &Arc<Subscribed>) -> Arc<Origin> {
-        let origin = Origin { shards: Some(Arc::clone(subscribed)), ..Origin::default() };
-        let _ = origin.run_id.set(self.run_id.clone());
-        Arc::new(origin)
     }
 }
 

@@ -2,12 +2,11 @@
 
 use super::Quorum;
 use super::ballot::Ballot;
-use super::inspection::faults;
 use super::node::{GIVE_UP, Node};
 use fencelock_core::quorum::{HoldVotes, REPLY_TIMEOUT, proposal, renewal_limit};
 use fencelock_core::{
-    Acquire, Claim, Downgrade, Event, FencingToken, HolderId, Key, Mode, Outcome, Release, Renew, Renewal, Unknown,
-    Verdict, Vote,
+    Acquire, Claim, Downgrade, Event, FencingToken, HolderId, Key, Outcome, Release, Renew, Renewal, Unknown, Verdict,
+    Vote,
 };
 use futures_util::future::join_all;
 use std::num::NonZeroU32;
@@ -37,7 +36,7 @@ impl Quorum {
         let plan = self.plan(&renewal.key, |node| node.limit(renewal.ttl.get() / 10));
         let proposal = proposal(self.clock.wall_micros(), self.seen.load(Ordering::Relaxed), NonZeroU32::MIN);
         let sent = self.clock.now();
-        let replies = self.ask_planned(&plan, |node| {
+        let replies = self.ask(&plan, |node| {
             let renewal = renewal.clone();
             async move { node.downgrade_proposed(&renewal, proposal).await }
         });
@@ -70,7 +69,7 @@ impl Quorum {
         let Some(first) = renewals.first() else { return Vec::new() };
         let batch: Arc<[Renewal]> = renewals.into();
         let limit = |node: &Node| renewal_limit(renewals, |most| node.limit(most));
-        let mut replies = self.ask_all(&first.key, limit, |node| {
+        let mut replies = self.ask(&self.plan(&first.key, limit), |node| {
             let batch = Arc::clone(&batch);
             async move {
                 let answers = node.renew(&batch).await;
@@ -133,27 +132,17 @@ impl Quorum {
         release
     }
 
-    /// Resumes a hold. It is renewed first, so the state that is then read stays valid for a full TTL. The nodes list
-    /// only some of the readers of a shared lock with very many, so each node is polled for the token of this reader.
+    /// Resumes a hold, with the token that a majority of the nodes reports for it. It is renewed first, so that what the nodes then report
+    /// stays valid for a full TTL.
     pub(crate) async fn poll(&self, claim: &Claim) -> Result<Acquire, Unknown> {
-        let (key, holder) = (claim.key.clone(), claim.holder.id);
-        let renewal = Renewal::new(key.clone(), holder, claim.ttl);
+        let renewal = Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl);
         match self.renew_all(&[renewal]).await.pop() {
             Some(Ok(Renew::Renewed { .. })) => {}
             Some(Err(unknown)) => return Err(unknown),
             _ => return Ok(Acquire::Gone),
         }
-        if claim.mode != Mode::Exclusive {
-            return self.poll_nodes(claim).await;
-        }
-        let answers = self.inspect_all(&key).await;
-        Ok(answers.fence_of_holder(holder)?.map_or(Acquire::Gone, |fence| Acquire::Granted { tokens: fence.into() }))
-    }
-
-    /// The token that a majority of the nodes reports for this holder.
-    async fn poll_nodes(&self, claim: &Claim) -> Result<Acquire, Unknown> {
         let limit = |node: &Node| node.limit(claim.ttl.get() / 10);
-        let mut answers = self.ask_all(&claim.key, limit, |node| {
+        let mut answers = self.ask(&self.plan(&claim.key, limit), |node| {
             let claim = claim.clone();
             async move { node.acquire(&claim).await.answer }
         });
@@ -162,7 +151,7 @@ impl Quorum {
             match answer {
                 Ok(Acquire::Granted { tokens: block }) => tokens.push(block.last()),
                 Ok(_) => {}
-                Err(cause) => causes.extend(faults(&cause)),
+                Err(cause) => causes.extend_from_slice(cause.nodes()),
             }
             let same = |token: &FencingToken| tokens.iter().filter(|other| *other == token).count();
             if let Some(&token) = tokens.iter().find(|token| same(token) >= self.settings.size.majority()) {

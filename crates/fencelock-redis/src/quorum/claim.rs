@@ -2,12 +2,12 @@
 
 use super::Quorum;
 use super::ballot::Ballot;
-use super::node::{GIVE_UP, InFlight, Node};
+use super::node::{GIVE_UP, Node};
 use fencelock_core::quorum::{ClaimVotes, NodePlan, Settings, proposal};
 use fencelock_core::{Acquire, Claim, Clock, Fault, Intent, Sent, Unknown, Verdict};
 use futures_util::future::{join, join_all};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, timeout};
@@ -20,26 +20,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The answer of a node, or `None` when it was released.
 type Told = Option<Result<Acquire, Unknown>>;
 
-/// The part of one node.
-struct NodeClaim {
-    number: usize,
-    node: Arc<Node>,
-    limit: Duration,
-    /// Registered before the request is sent: a release of this holder must not overtake it.
-    in_flight: InFlight,
-    claim: Arc<Claim>,
-    proposal: u64,
-    seen: Arc<AtomicU64>,
-    told: mpsc::UnboundedSender<(usize, Told)>,
-    /// Closed when the claim has failed, or nobody waits for it.
-    kept: watch::Receiver<bool>,
-}
-
 /// It goes on in the background: requests and releases continue when the caller has gone.
 pub(super) async fn claim(quorum: &Quorum, claim: &Claim) -> Result<Acquire, Unknown> {
     let plan = quorum.plan(&claim.key, |node| node.limit(claim.ttl.get() / 10));
-    let proposal = proposal(quorum.clock.wall_micros(), quorum.seen.load(Ordering::Relaxed), claim.queueing.block);
+    let proposal = proposal(quorum.clock.wall_micros(), quorum.seen.load(Ordering::Relaxed), claim.block);
     let (sent, claim, (told, replies)) = (quorum.clock.now(), Arc::new(claim.clone()), mpsc::unbounded_channel());
+    // Closed when the claim has failed, or nobody waits for it.
     let (keep, kept) = watch::channel(false);
     let mut asked = Vec::new();
     for (number, NodePlan { limit, left_out }) in plan.iter().cloned().enumerate() {
@@ -50,8 +36,40 @@ pub(super) async fn claim(quorum: &Quorum, claim: &Claim) -> Result<Acquire, Unk
         let node = Arc::clone(&quorum.nodes[number]);
         // Now, not in the task: a release of this holder may be called, and run, before the task does.
         let in_flight = node.in_flight(claim.holder.id);
-        let (claim, seen, told, kept) = (Arc::clone(&claim), Arc::clone(&quorum.seen), told.clone(), kept.clone());
-        asked.push(NodeClaim { number, node, limit, in_flight, claim, proposal, seen, told, kept }.run());
+        let (claim, seen, told, mut kept) = (Arc::clone(&claim), Arc::clone(&quorum.seen), told.clone(), kept.clone());
+        // Sends the claim, and releases it after its request has ended, unless it is kept.
+        asked.push(async move {
+            let (mut is_busy, mut was_sent) = (false, true);
+            let attempt = claim.with_intent(Intent::Try);
+            let request = async {
+                let answer = async {
+                    let reply = node.backend.acquire_proposed(&attempt, proposal).await;
+                    was_sent = reply.sent != Sent::Never;
+                    reply.answer
+                };
+                node.within(limit + GIVE_UP, answer).await
+            };
+            node.answers(limit, request, |answer| {
+                is_busy = matches!(answer, Ok(Acquire::Busy(_) | Acquire::Queued { .. }));
+                if let Ok(Acquire::Granted { tokens }) = &answer {
+                    seen.fetch_max(tokens.last().get(), Ordering::Relaxed);
+                }
+                let _ = told.send((number, Some(answer)));
+            })
+            .await;
+            drop(in_flight);
+            if kept.wait_for(|kept| *kept).await.is_ok() {
+                return;
+            }
+            if was_sent {
+                release(&node, &claim).await;
+            }
+            let _ = told.send((number, None));
+            // Only busy nodes: a free node would report a change immediately, and again each time.
+            if is_busy && claim.intent == Intent::Enqueue {
+                let _ = timeout(GIVE_UP, node.backend.watch(&claim.key)).await;
+            }
+        });
     }
     drop(told);
     let nodes = join_all(asked);
@@ -69,9 +87,7 @@ pub(super) async fn claim(quorum: &Quorum, claim: &Claim) -> Result<Acquire, Unk
     tokio::spawn(join(decided, nodes));
     let ended = |_| Unknown::new(quorum.settings.backend.clone(), Fault::Other, "the runtime has ended");
     let (answer, keep) = answer.await.map_err(ended)?;
-    if let Some(keep) = keep {
-        keep.send_replace(true);
-    }
+    let _ = keep.map(|keep| keep.send_replace(true));
     answer
 }
 
@@ -110,44 +126,6 @@ async fn decide(
     };
     let _ = timeout(CLEANUP_WAIT, released).await;
     (votes.failed(defeat), None)
-}
-
-impl NodeClaim {
-    /// Sends the claim, and releases it after its request has ended, unless it is kept. A release that overtakes its claim would free
-    /// nothing.
-    async fn run(self) {
-        let Self { number, node, limit, in_flight, claim, proposal, seen, told, mut kept } = self;
-        let (mut is_busy, mut was_sent) = (false, true);
-        let attempt = claim.with_intent(Intent::Try);
-        let request = async {
-            let answer = async {
-                let reply = node.backend.acquire_proposed(&attempt, proposal).await;
-                was_sent = reply.sent != Sent::Never;
-                reply.answer
-            };
-            node.within(limit + GIVE_UP, answer).await
-        };
-        node.answers(limit, request, |answer| {
-            is_busy = matches!(answer, Ok(Acquire::Busy(_) | Acquire::Queued { .. }));
-            if let Ok(Acquire::Granted { tokens }) = &answer {
-                seen.fetch_max(tokens.last().get(), Ordering::Relaxed);
-            }
-            let _ = told.send((number, Some(answer)));
-        })
-        .await;
-        drop(in_flight);
-        if kept.wait_for(|kept| *kept).await.is_ok() {
-            return;
-        }
-        if was_sent {
-            release(&node, &claim).await;
-        }
-        let _ = told.send((number, None));
-        // Only busy nodes: a free node would report a change immediately, and again each time.
-        if is_busy && claim.queueing.intent == Intent::Enqueue {
-            let _ = timeout(GIVE_UP, node.backend.watch(&claim.key)).await;
-        }
-    }
 }
 
 /// Repeats the release until the node answers or the lease is over.

@@ -2,8 +2,7 @@
 
 use super::Quorum;
 use super::calls::patience;
-use super::inspection::faults;
-use fencelock_core::quorum::{CompletionVerdict, CompletionVotes};
+use fencelock_core::quorum::CompletionVerdict;
 use fencelock_core::{
     ClearCompletion, Completion, CompletionRead, CountedSuccess, Fault, HolderId, Key, NodeFault, NodeVote, Outcome,
     Request, Span, Tally, Unknown, WriteCompletion,
@@ -12,10 +11,10 @@ use fencelock_core::{
 pub(crate) async fn read_stored(quorum: &Quorum, key: &Key) -> Result<CompletionRead, Unknown> {
     quorum.enter().await?;
     let mut answers = quorum.send_to_all(key, patience, Request::ReadCompletion(key));
-    let (mut votes, mut causes) = (CompletionVotes::new(quorum.settings.size), Vec::new());
-    while let Some((node, answer)) = answers.recv().await {
-        let read = known(answer, &mut causes)?;
-        match votes.vote(node, read) {
+    let (mut replies, mut causes) = (Vec::new(), Vec::new());
+    while let Some((_, answer)) = answers.recv().await {
+        replies.push(known(answer, &mut causes)?);
+        match CompletionVerdict::of(quorum.settings.size, &replies) {
             CompletionVerdict::Pending => {}
             CompletionVerdict::Read(read) => return Ok(read),
             CompletionVerdict::Unknown => break,
@@ -89,7 +88,7 @@ fn known<T>(answer: Result<T, Unknown>, causes: &mut Vec<NodeFault>) -> Result<O
         Ok(answer) => Ok(Some(answer)),
         Err(cause) if cause.nodes().iter().any(|node| node.fault == Fault::Unsupported) => Err(cause),
         Err(cause) => {
-            causes.extend(faults(&cause));
+            causes.extend_from_slice(cause.nodes());
             Ok(None)
         }
     }

@@ -2,7 +2,8 @@
 
 use super::Quorum;
 use super::calls::patience;
-use super::inspection::{NodeInspections, faults};
+use super::inspection::NodeInspections;
+use fencelock_core::quorum::NodePlan;
 use fencelock_core::{
     Backend, Eviction, HolderInfo, Holding, InspectionResult, Key, Mode, NodeFault, NodeVote, Outcome, Request, Tally,
     Unknown,
@@ -27,23 +28,18 @@ impl Quorum {
 
     /// The holds that a majority reports. If the replies of unreachable nodes would decide, the key is listed as reported.
     pub(crate) async fn list_all(&self) -> Result<Vec<Holding>, Unknown> {
-        let (answers, mut inbox) = tokio::sync::mpsc::unbounded_channel();
-        for (number, node) in self.nodes.iter().cloned().enumerate() {
-            let answers = answers.clone();
-            tokio::spawn(async move {
-                let limit = node.limit(Duration::ZERO);
-                let patience = if node.down().is_some() { limit } else { limit.max(LIST_PATIENCE) };
-                let answer = node.with_timeout(patience, node.backend.list()).await;
-                let _ = answers.send((number, answer));
-            });
-        }
-        drop(answers);
-        let mut lists: Vec<Result<Vec<Holding>, Unknown>> = Vec::new();
-        lists.resize_with(self.nodes.len(), || Ok(Vec::new()));
-        while let Some((number, answer)) = inbox.recv().await {
+        let plan = self.nodes.iter().map(|node| {
+            let (limit, is_down) = (node.limit(Duration::ZERO), node.down().is_some());
+            NodePlan { limit: if is_down { limit } else { limit.max(LIST_PATIENCE) }, left_out: None }
+        });
+        let plan: Vec<_> = plan.collect();
+        let mut answers = self.ask(&plan, |node| async move { node.list().await });
+        let mut lists: Vec<Result<Vec<Holding>, Unknown>> = vec![Ok(Vec::new()); self.nodes.len()];
+        while let Some((number, answer)) = answers.recv().await {
             lists[number] = answer;
         }
-        let causes: Vec<NodeFault> = lists.iter().filter_map(|list| list.as_ref().err()).flat_map(faults).collect();
+        let silent = lists.iter().filter_map(|list| list.as_ref().err());
+        let causes: Vec<NodeFault> = silent.flat_map(Unknown::nodes).cloned().collect();
         if lists.iter().filter(|list| list.is_ok()).count() < self.settings.size.majority() {
             return Err(Unknown::of_nodes(causes));
         }
@@ -65,7 +61,7 @@ impl Quorum {
                 inspections.on_list_reply(node, list);
             }
             if inspections.sight() == InspectionResult::Unknown {
-                merged.extend(inspections.first_seen().cloned());
+                merged.extend(inspections.holdings().next().cloned());
             } else if let Ok(Some(holding)) = inspections.holding(&key) {
                 merged.push(holding);
             }
@@ -74,7 +70,7 @@ impl Quorum {
     }
 
     pub(crate) async fn evict_all(&self, seen: &Holding) -> Result<Eviction, Unknown> {
-        let mut answers = self.ask_all(&seen.key, patience, |node| {
+        let mut answers = self.ask(&self.plan(&seen.key, patience), |node| {
             let seen = seen.clone();
             async move { evict(&*node, &seen).await }
         });
@@ -88,7 +84,7 @@ impl Quorum {
                 Ok(Eviction::Changed(Some(_))) => NodeVote::Taken,
                 Ok(refused) => return Ok(refused),
                 Err(unknown) => {
-                    causes.extend(faults(&unknown));
+                    causes.extend_from_slice(unknown.nodes());
                     NodeVote::Unknown
                 }
             };

@@ -1,8 +1,7 @@
 //! Combines the replies of the nodes about the holder of a key.
 
 use fencelock_core::{
-    Expiry, FencingToken, HolderId, HolderInfo, Holding, Inspection, InspectionResult, Key, Mode, NodeFault, Occupant,
-    Quorum as Size, Seen, Unknown,
+    Expiry, FencingToken, HolderInfo, Holding, InspectionResult, Key, Mode, Occupant, Quorum as Size, Seen, Unknown,
 };
 
 /// The replies of all nodes about one key so far.
@@ -27,10 +26,6 @@ impl NodeInspections {
         self.answers[node].get_or_insert(answer);
     }
 
-    pub(crate) fn first_seen(&self) -> Option<&Holding> {
-        self.holdings().next()
-    }
-
     /// Whether further replies cannot change the result.
     pub(crate) fn is_clear(&self) -> bool {
         match self.sight() {
@@ -43,17 +38,12 @@ impl NodeInspections {
     }
 
     pub(crate) fn sight(&self) -> InspectionResult<Occupant> {
-        let mut inspection = Inspection::new(self.size);
-        let mut sight = InspectionResult::Pending;
-        for (node, answer) in self.answers.iter().enumerate() {
-            sight = match answer {
-                None => continue,
-                Some(Ok(Some(holding))) => inspection.vote(node, held(holding)),
-                Some(Ok(None)) => inspection.vote(node, Seen::Free),
-                Some(Err(_)) => inspection.vote(node, Seen::Unknown),
-            };
-        }
-        sight
+        let seen = self.answers.iter().flatten().map(|answer| match answer {
+            Ok(Some(holding)) => held(holding),
+            Ok(None) => Seen::Free,
+            Err(_) => Seen::Unknown,
+        });
+        InspectionResult::of(self.size, &seen.collect::<Vec<_>>())
     }
 
     /// The holders of the key, by majority. Attempts without a majority do not hold it.
@@ -93,26 +83,13 @@ impl NodeInspections {
         modes.iter().max_by_key(reports).copied().unwrap_or_default()
     }
 
-    /// The token of a hold that a majority reports, if known: `Ok(None)` if there is no such hold.
-    pub(crate) fn fence_of_holder(&self, holder: HolderId) -> Result<Option<FencingToken>, Unknown> {
-        let holds = || self.holdings().flat_map(|holding| holding.holders.iter());
-        let of_holder = holds().find(|hold| hold.holder_id() == Some(holder));
-        let fence = of_holder.and_then(|hold| self.fence_of(&hold.occupant));
-        let silent = self.answers.iter().filter(|answer| !matches!(answer, Some(Ok(_)))).count();
-        let most = self.holdings().filter(|holding| holding.has(holder)).count();
-        if fence.is_none() && silent > 0 && most + silent >= self.size.majority() {
-            return Err(self.causes());
-        }
-        Ok(fence)
-    }
-
     fn fence_of(&self, occupant: &Occupant) -> Option<FencingToken> {
         let fences: Vec<_> = self.holds_of(occupant).filter_map(|hold| hold.fence).collect();
         let names = |fence: &FencingToken| fences.iter().filter(|other| *other == fence).count();
         fences.iter().find(|fence| names(fence) >= self.size.majority()).copied()
     }
 
-    fn holdings(&self) -> impl Iterator<Item = &Holding> {
+    pub(crate) fn holdings(&self) -> impl Iterator<Item = &Holding> {
         self.answers.iter().filter_map(|answer| match answer {
             Some(Ok(Some(holding))) => Some(holding),
             _ => None,
@@ -126,7 +103,7 @@ impl NodeInspections {
     /// Why too few nodes answered. If the answers of the others are no majority, they are part of it.
     fn causes(&self) -> Unknown {
         let silent = self.answers.iter().filter_map(|answer| answer.as_ref()?.as_ref().err());
-        let mut faults: Vec<_> = silent.flat_map(faults).collect();
+        let mut faults: Vec<_> = silent.flat_map(Unknown::nodes).cloned().collect();
         let holders: Vec<_> =
             self.holdings().map(|holding| holding.holders.clone().map(|hold| hold.occupant).to_string()).collect();
         if let (false, [.., last]) = (holders.is_empty(), &mut *faults) {
@@ -143,8 +120,4 @@ fn held(holding: &Holding) -> Seen<Occupant> {
     let holders: Vec<_> = holding.holders.iter().map(|hold| hold.occupant.clone()).collect();
     let listed = u32::try_from(holders.len()).unwrap_or(u32::MAX);
     Seen::Held { unnamed: holding.holders.count().saturating_sub(listed), holders }
-}
-
-pub(crate) fn faults(unknown: &Unknown) -> Vec<NodeFault> {
-    unknown.nodes().to_vec()
 }

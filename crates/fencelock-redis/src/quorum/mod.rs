@@ -33,7 +33,6 @@ mod doctor;
 mod holdings;
 mod inspection;
 mod node;
-mod scheme;
 mod startup_check;
 mod url;
 
@@ -41,19 +40,19 @@ use crate::server::Redis;
 use crate::server::node_setup::members;
 use fencelock_core::quorum::{NodePlan, Settings, left_out};
 use fencelock_core::{
-    Backend, BootClock, BoxFuture, Capabilities, Claim, ClaimReply, Clock, ConnectError, Drift, Holding, Intent,
-    Invalid, Key, Listener, Listeners, Modes, Quorum as Size, Reply, Request, Sent, Unknown,
+    Backend, BootClock, BoxFuture, Capabilities, Claim, ClaimReply, Clock, ConnectError, Drift, Fault, Intent, Invalid,
+    Key, Listener, Listeners, Modes, Quorum as Size, Reply, Request, Sent, Unknown,
 };
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use node::{Node, SHORTEST_LIMIT};
-pub use scheme::QuorumScheme;
-use startup_check::{StartupCheck, check_nodes};
+use startup_check::check_nodes;
 use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{OnceCell, mpsc};
+pub use url::QuorumScheme;
 pub(crate) use url::node_urls;
 use url::of_nodes;
 
@@ -71,8 +70,8 @@ pub struct Quorum {
     /// is greater.
     seen: Arc<AtomicU64>,
     listeners: Listeners,
-    /// The checks that must pass before the first claim or inspection.
-    startup_check: Option<StartupCheck>,
+    /// What must be checked before the first claim or inspection, and whether it has passed.
+    startup_check: Option<(Vec<Arc<Redis>>, OnceCell<()>)>,
 }
 
 /// Replies of the nodes by node number, in the order of arrival. The channel closes after the last one.
@@ -173,12 +172,16 @@ impl Quorum {
         self.nodes.iter().filter_map(|node| node.backend.capabilities().longest_ttl).min()
     }
 
-    /// Checks the nodes before the first claim or inspection.
+    /// Checks the nodes before the first claim or inspection. No claim is sent before that.
     async fn enter(&self) -> Result<(), Unknown> {
-        match &self.startup_check {
-            Some(check) => check.run(self.settings.size).await,
-            None => Ok(()),
-        }
+        let Some((nodes, passed)) = &self.startup_check else { return Ok(()) };
+        let check = async || match check_nodes(self.settings.size, nodes).await {
+            Ok(()) => Ok(()),
+            Err(ConnectError::Unknown(cause)) => Err(cause),
+            // A server that is listed twice is a permanent error.
+            Err(invalid) => Err(Unknown::new("redlock://", Fault::Misconfigured, invalid.to_string())),
+        };
+        passed.get_or_try_init(check).await.copied()
     }
 
     /// The time limit for each node, and which nodes are left out. Those are probed.
@@ -201,28 +204,11 @@ impl Quorum {
         limit: impl Fn(&Node) -> Duration,
         request: Request<'_>,
     ) -> NodeReplies<Result<T, Unknown>> {
-        self.ask_all(key, limit, |node| request.send_copy(node).map(T::try_from))
+        self.ask(&self.plan(key, limit), |node| request.send_copy(node).map(T::try_from))
     }
 
     /// The same for what is more than one request.
-    fn ask_all<T, F>(
-        &self,
-        key: &Key,
-        limit: impl Fn(&Node) -> Duration,
-        question: impl Fn(Arc<dyn Backend>) -> F,
-    ) -> NodeReplies<Result<T, Unknown>>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, Unknown>> + Send + 'static,
-    {
-        self.ask_planned(&self.plan(key, limit), question)
-    }
-
-    fn ask_planned<T, F>(
-        &self,
-        plan: &[NodePlan],
-        question: impl Fn(Arc<dyn Backend>) -> F,
-    ) -> NodeReplies<Result<T, Unknown>>
+    fn ask<T, F>(&self, plan: &[NodePlan], question: impl Fn(Arc<dyn Backend>) -> F) -> NodeReplies<Result<T, Unknown>>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Unknown>> + Send + 'static,
@@ -263,16 +249,11 @@ impl Quorum {
             return ClaimReply::not_sent(cause);
         }
         let sent = Sent::At(self.clock.now());
-        let answer = match claim.queueing.intent {
+        let answer = match claim.intent {
             Intent::Poll => self.poll(claim).await,
             Intent::Try | Intent::Enqueue => claim::claim(self, claim).await,
         };
         ClaimReply { sent, answer }
-    }
-
-    async fn enter_and_inspect(&self, key: &Key) -> Result<Option<Holding>, Unknown> {
-        self.enter().await?;
-        self.inspect_all(key).await.holding(key)
     }
 
     async fn watch_all(&self, key: &Key) -> Result<(), Unknown> {
@@ -281,7 +262,7 @@ impl Quorum {
         while let Some((_, answer)) = answers.recv().await {
             match answer {
                 Ok(()) => return Ok(()),
-                Err(cause) => causes.extend(inspection::faults(&cause)),
+                Err(cause) => causes.extend_from_slice(cause.nodes()),
             }
         }
         Err(Unknown::of_nodes(causes))
@@ -316,7 +297,10 @@ impl Backend for Quorum {
             Request::Claim(claim, _) => Reply::of(|| self.enter_and_claim(claim)),
             Request::Renew(renewals) => Reply::of(|| self.renew_all(renewals)),
             Request::Release(key, holder) => Reply::of(|| self.release_all(key, *holder)),
-            Request::Inspect(key) => Reply::of(|| self.enter_and_inspect(key)),
+            Request::Inspect(key) => Reply::of(async || {
+                self.enter().await?;
+                self.inspect_all(key).await.holding(key)
+            }),
             Request::Watch(key) => Reply::of(|| self.watch_all(key)),
             Request::Downgrade(hold, _) if self.modes().shared => Reply::of(|| self.downgrade_all(hold)),
             Request::List => Reply::of(|| self.list_all()),

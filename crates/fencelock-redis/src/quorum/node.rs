@@ -1,12 +1,12 @@
 use fencelock_core::quorum::{HealthChange, NodeHealth};
-use fencelock_core::{Backend, Fault, HolderId, Key, Moment, Span, Unknown};
+use fencelock_core::{Backend, Fault, HolderId, Key, Moment, Span, Unknown, lock};
 use futures_util::FutureExt;
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 /// The default minimum limit of a node. Pauses of a garbage collector or scheduler are usually shorter.
@@ -25,8 +25,9 @@ pub(crate) struct Node {
     health: Mutex<NodeHealth>,
     /// The origin of the times in `health`.
     created: Instant,
-    /// The claims in flight to this node.
-    claims: Mutex<HashMap<HolderId, watch::Receiver<()>>>,
+    /// The ends of the claims in flight to this node. Not a `watch`, which wakes its receivers in random order: a simulation has the
+    /// same order in every run.
+    claims: Mutex<HashMap<HolderId, Arc<Notify>>>,
 }
 
 /// A claim in flight. A release waits for its end.
@@ -34,15 +35,16 @@ pub(crate) struct Node {
 pub(crate) struct InFlight {
     node: Arc<Node>,
     holder: HolderId,
-    ended: watch::Sender<()>,
+    ended: Arc<Notify>,
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
         let mut claims = lock(&self.node.claims);
-        if claims.get(&self.holder).is_some_and(|claim| claim.same_channel(&self.ended.subscribe())) {
+        if claims.get(&self.holder).is_some_and(|claim| Arc::ptr_eq(claim, &self.ended)) {
             claims.remove(&self.holder);
         }
+        self.ended.notify_waiters();
     }
 }
 
@@ -153,21 +155,16 @@ impl Node {
 
     /// Registers a claim of this holder as in flight, until the returned value is dropped.
     pub(crate) fn in_flight(self: &Arc<Self>, holder: HolderId) -> InFlight {
-        let (ended, claim) = watch::channel(());
-        lock(&self.claims).insert(holder, claim);
+        let ended = Arc::new(Notify::new());
+        lock(&self.claims).insert(holder, Arc::clone(&ended));
         InFlight { node: Arc::clone(self), holder, ended }
     }
 
     /// Waits until no claim of this holder is in flight: a release that overtakes its claim would free nothing.
     pub(crate) async fn quiet(&self, holder: &HolderId) {
-        let claim = lock(&self.claims).get(holder).cloned();
-        if let Some(mut claim) = claim {
-            // The channel carries no values; it closes when the claim ends.
-            let _ = claim.changed().await;
+        let ended = lock(&self.claims).get(holder).map(|claim| Arc::clone(claim).notified_owned());
+        if let Some(ended) = ended {
+            ended.await;
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

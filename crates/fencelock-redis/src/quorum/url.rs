@@ -1,11 +1,13 @@
 use super::Quorum;
-use super::startup_check::StartupCheck;
 use crate::server::Redis;
-use crate::server::node_setup::members;
+use crate::server::node_setup::{members, register, targets};
+use crate::url::identity::{identity, in_order};
 use crate::url::options::{DEFAULT_TIMEOUT, millis};
-use fencelock_core::{Backend, ConnectError, Invalid};
+use crate::url::password;
+use fencelock_core::{Backend, Connecting, Invalid, Registering, Scheme, UrlForm};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::OnceCell;
 
 /// The schemes of a quorum, and those of its nodes.
 pub(crate) const SCHEMES: [(&str, &str); 2] = [("redlock", "redis"), ("redlock+tls", "rediss")];
@@ -14,24 +16,58 @@ const NODE_TIMEOUT: &str = "node_timeout";
 /// The option of a node that limits each request.
 const TIMEOUT: &str = "timeout";
 
-/// Connects to the nodes of `redlock://[user:password@]host[:port],...[?option=value&...]`, or `redlock+tls://` for TLS to
-/// all of them. The options are those of each node's `redis://` or `rediss://` URL, and `node_timeout=MS`:
-/// [`Quorum::node_timeout`].
-pub(crate) async fn open(url: &str) -> Result<Quorum, ConnectError> {
-    Ok(with_node_timeout(Quorum::connect(&node_urls(url)?).await?, url)?)
+/// `redlock://` and `redlock+tls://`.
+#[derive(Debug)]
+pub struct QuorumScheme;
+
+impl Scheme for QuorumScheme {
+    fn forms(&self) -> &[UrlForm] {
+        const {
+            &[
+                UrlForm::new("redlock://HOST,HOST,HOST", "machines that share a majority of Redis servers"),
+                UrlForm::new("redlock+tls://HOST,...", "the same over TLS"),
+            ]
+        }
+    }
+
+    /// The options of a URL are those of each node's `redis://` or `rediss://` URL, and `node_timeout=MS`: [`Quorum::node_timeout`].
+    fn connect<'a>(&'a self, url: &'a str) -> Connecting<'a> {
+        Box::pin(async move {
+            let quorum = Quorum::connect(&node_urls(url)?).await?;
+            Ok(Arc::new(with_node_timeout(quorum, url)?) as _)
+        })
+    }
+
+    fn lazy<'a>(&'a self, url: &'a str) -> Connecting<'a> {
+        Box::pin(async move { Ok(Arc::new(lazy(url)?.0) as _) })
+    }
+
+    /// The checks of [`Scheme::connect`] are made before the first claim or inspection.
+    fn on_demand<'a>(&'a self, url: &'a str) -> Connecting<'a> {
+        Box::pin(async move {
+            let (mut quorum, nodes) = lazy(url)?;
+            quorum.startup_check = Some((nodes, OnceCell::new()));
+            Ok(Arc::new(quorum) as _)
+        })
+    }
+
+    fn identity(&self, url: &str, name: &str) -> String {
+        identity(url, &in_order(name))
+    }
+
+    fn init<'a>(&'a self, url: &'a str, trust_empty: bool) -> Registering<'a> {
+        Box::pin(async move { register(targets(&node_urls(url)?)?, trust_empty).await })
+    }
+
+    fn with_password(&self, url: &str, password: &str) -> Result<String, Invalid> {
+        Ok(password::for_each(url, password))
+    }
 }
 
-/// Opens the nodes without connecting.
-pub(crate) fn lazy(url: &str) -> Result<Quorum, Invalid> {
-    with_node_timeout(of_nodes(members(&node_urls(url)?)?.into_iter().map(Arc::new))?, url)
-}
-
-/// Opens the nodes without connecting; the checks of [`open`] are made before the first claim or inspection.
-pub(crate) fn on_demand(url: &str) -> Result<Quorum, Invalid> {
+/// The nodes without a connection, alone and as a quorum.
+fn lazy(url: &str) -> Result<(Quorum, Vec<Arc<Redis>>), Invalid> {
     let nodes: Vec<Arc<Redis>> = members(&node_urls(url)?)?.into_iter().map(Arc::new).collect();
-    let mut quorum = with_node_timeout(of_nodes(nodes.iter().cloned())?, url)?;
-    quorum.startup_check = Some(StartupCheck::new(nodes));
-    Ok(quorum)
+    Ok((with_node_timeout(of_nodes(nodes.iter().cloned())?, url)?, nodes))
 }
 
 /// Applies the `node_timeout=` of this URL.
@@ -111,7 +147,7 @@ mod tests {
     use fencelock_core::Backend;
 
     fn lazily(rest: &str) -> Result<Quorum, String> {
-        lazy(&format!("redlock://{rest}")).map_err(|error| error.to_string())
+        lazy(&format!("redlock://{rest}")).map(|(quorum, _)| quorum).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -148,7 +184,7 @@ mod tests {
     fn tls_applies_to_all_nodes() {
         let urls = node_urls("redlock+tls://a:1,u:p@b?ca=/x").unwrap();
         assert_eq!(urls, ["a:1", "u:p@b"].map(|node| format!("rediss://{node}?ca=/x")));
-        assert_eq!(lazy("redlock+tls://a,b,c").unwrap().name(), "redlock+tls://a:6379,b:6379,c:6379");
+        assert_eq!(lazy("redlock+tls://a,b,c").unwrap().0.name(), "redlock+tls://a:6379,b:6379,c:6379");
         for url in ["redlock+tls:a,b", "redlock+ssl://a,b,c", "redlock://rediss://a,b"] {
             assert!(lazy(url).is_err(), "{url}");
         }

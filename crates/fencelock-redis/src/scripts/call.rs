@@ -1,5 +1,5 @@
 use super::lua::{Commands, Lua};
-use super::quarantine::{EpochCheck, ExpectedMarker, Quarantine};
+use super::quarantine::{EpochCheck, Quarantine};
 use crate::scripts::side_key::SideKeys;
 use redis::{Cmd, RedisWrite, ToRedisArgs};
 use std::cell::RefCell;
@@ -19,20 +19,14 @@ pub(crate) const COMPLETION_KEY: &str = "once";
 /// A call of a script, which is sent by digest first, and in full if the server has not cached it.
 #[derive(Debug)]
 pub(crate) struct Call {
-    lua: &'static Lua,
-    by_digest: Cmd,
+    pub(crate) lua: &'static Lua,
+    pub(crate) by_digest: Cmd,
     pub(crate) tracked: bool,
-    /// For `doctor`: nothing that it writes stays.
-    pub(crate) in_trial: bool,
 }
 
 impl Call {
-    /// `redis_key` is the name of the lock on the server; its side keys follow, as the scripts expect.
-    pub(crate) fn new(lua: &'static LazyLock<Lua>, redis_key: &str) -> Self {
-        Self::marked(lua, redis_key, &SIDE, EpochCheck::without_marker(""))
-    }
-
-    /// A call with an epoch check, which must also be its last arguments: [`Call::epoch_check`].
+    /// A call with an epoch check, which must also be its last arguments: [`Call::epoch_check`]. `redis_key` is the name of the lock on
+    /// the server; its side keys follow, as the scripts expect.
     pub(crate) fn checked(lua: &'static LazyLock<Lua>, redis_key: &str, epoch_check: EpochCheck<'_>) -> Self {
         Self::marked(lua, redis_key, &SIDE, epoch_check)
     }
@@ -60,11 +54,11 @@ impl Call {
             by_digest.write_arg_fmt(names.name(what));
         }
         if let Some(mark) = mark {
-            by_digest.arg(mark.name);
+            by_digest.arg(&mark.marker);
         } else if guards_slot {
             by_digest.write_arg_fmt(names.name(ABSENT_KEY));
         }
-        Self { lua, by_digest, tracked: false, in_trial: false }
+        Self { lua, by_digest, tracked: false }
     }
 
     /// Enables client tracking of the keys, if the server supports it: the server then reports changes by other programs.
@@ -74,18 +68,10 @@ impl Call {
     }
 
     /// A script for the completion of a lock.
-    pub(crate) fn of_completion(
-        lua: &'static LazyLock<Lua>,
-        redis_key: &str,
-        mark: Option<ExpectedMarker<'_>>,
-    ) -> Self {
-        let mut by_digest = redis::cmd("EVALSHA");
-        by_digest.arg(&lua.digest).arg(if mark.is_some() { 3 } else { 2 });
-        by_digest.arg(redis_key).write_arg_fmt(SideKeys::of(redis_key).name(COMPLETION_KEY));
-        if let Some(mark) = mark {
-            by_digest.arg(mark.name);
-        }
-        Self { lua, by_digest, tracked: false, in_trial: false }
+    pub(crate) fn of_completion(lua: &'static LazyLock<Lua>, redis_key: &str, mark: Option<&Quarantine>) -> Self {
+        let call = Self::of_keys(lua, 2 + usize::from(mark.is_some())).arg(redis_key);
+        let call = call.arg_of(SideKeys::of(redis_key).name(COMPLETION_KEY));
+        mark.into_iter().fold(call, |call, mark| call.arg(&mark.marker))
     }
 
     /// A script for a lock, and for its completion, which follows the side keys.
@@ -99,19 +85,13 @@ impl Call {
         // Reserves space for the digest, the names and the arguments.
         let mut by_digest = Cmd::with_capacity(4 + 2 * keys, 128 + 64 * keys);
         by_digest.arg("EVALSHA").arg(&lua.digest).arg(keys);
-        Self { lua, by_digest, tracked: false, in_trial: false }
-    }
-
-    /// A script that uses one key.
-    pub(crate) fn of_one_key(lua: &'static LazyLock<Lua>, name: &str) -> Self {
-        let mut by_digest = redis::cmd("EVALSHA");
-        by_digest.arg(&lua.digest).arg(1).arg(name);
-        Self { lua, by_digest, tracked: false, in_trial: false }
+        Self { lua, by_digest, tracked: false }
     }
 
     /// A script that only uses a marker.
     pub(crate) fn of_marker(lua: &'static LazyLock<Lua>, quarantine: &Quarantine, run_id: &str, trust: bool) -> Self {
-        Self::of_one_key(lua, &quarantine.marker)
+        Self::of_keys(lua, 1)
+            .arg(&quarantine.marker)
             .arg(run_id)
             .arg(millis(quarantine.span()))
             .arg(&quarantine.quorum)
@@ -120,10 +100,7 @@ impl Call {
     }
 
     pub(crate) fn epoch_check(self, epoch_check: EpochCheck<'_>) -> Self {
-        match epoch_check.mark {
-            Some(mark) => self.arg(epoch_check.epoch).arg(mark.quorum),
-            None => self.arg(epoch_check.epoch),
-        }
+        epoch_check.mark.into_iter().fold(self.arg(epoch_check.epoch), |call, mark| call.arg(&mark.quorum))
     }
 
     pub(crate) fn arg(mut self, arg: impl ToRedisArgs) -> Self {
@@ -137,16 +114,8 @@ impl Call {
         self
     }
 
-    pub(crate) fn by_digest(&self) -> &Cmd {
-        &self.by_digest
-    }
-
     pub(crate) fn in_full(&self) -> Cmd {
-        if self.in_trial { self.lua.in_trial(&self.by_digest) } else { self.lua.in_full(&self.by_digest) }
-    }
-
-    pub(crate) fn lua(&self) -> &'static Lua {
-        self.lua
+        self.sent_by(Commands::USUAL)
     }
 
     /// The call with the complete script.
@@ -154,9 +123,11 @@ impl Call {
         commands.in_full(self.lua, &self.by_digest)
     }
 
-    /// The same as a part of a trial, or not.
+    /// The same as a part of a trial for `doctor`, or not: nothing that it writes stays.
     pub(crate) fn of_trial(mut self, in_trial: bool) -> Self {
-        self.in_trial = in_trial;
+        if in_trial {
+            self.by_digest = self.lua.in_trial(&self.by_digest);
+        }
         self
     }
 

@@ -26,7 +26,7 @@ enum What {
 impl Common {
     pub(crate) fn claim(redis_key: &str, claim: &Claim) -> Self {
         let (holder, ttl_ms) = (claim.holder.clone(), claim.ttl.as_millis());
-        let what = What::Claim { holder, ttl_ms, wanted: claim.queueing.block.get() };
+        let what = What::Claim { holder, ttl_ms, wanted: claim.block.get() };
         Self { redis_key: redis_key.to_owned(), what }
     }
 
@@ -40,10 +40,9 @@ impl Common {
 }
 
 /// The call for these requests, and the index of each in the replies.
-pub(crate) fn call(requests: &[Option<Common>]) -> (Call, Box<[usize]>) {
-    let of = |release: bool| requests.iter().flatten().filter(move |common| common.is_release() == release);
-    let releases = of(true).count();
-    let claims = of(false).count();
+pub(crate) fn call(requests: &[Common]) -> (Call, Box<[usize]>) {
+    let of = |release: bool| requests.iter().filter(move |common| common.is_release() == release);
+    let (releases, claims) = (of(true).count(), of(false).count());
     let mut call = Call::of_keys(&COMBINED, 2 * releases + 3 * claims);
     for (release, sides) in [(true, &["line"][..]), (false, &["line", "fence"])] {
         for common in of(release) {
@@ -62,14 +61,9 @@ pub(crate) fn call(requests: &[Option<Common>]) -> (Call, Box<[usize]>) {
             What::Claim { holder, ttl_ms, wanted } => call.arg_of(holder.wire()).arg(ttl_ms).arg(wanted),
         };
     }
-    let (mut next_release, mut next_claim) = (0, releases);
-    let positions = requests.iter().map(|request| {
-        let next = if request.as_ref().is_some_and(Common::is_release) { &mut next_release } else { &mut next_claim };
-        let position = *next;
-        *next += usize::from(request.is_some());
-        position
-    });
-    let positions = positions.collect();
+    let (mut release, mut claim) = (0..releases, releases..);
+    let next = |common: &Common| if common.is_release() { release.next() } else { claim.next() };
+    let positions = requests.iter().filter_map(next).collect();
     (call, positions)
 }
 

@@ -43,11 +43,6 @@ impl Lua {
         Self { only_reads: true, ..self }
     }
 
-    /// A call by digest, with the complete script instead.
-    pub(crate) fn in_full(&self, by_digest: &Cmd) -> Cmd {
-        Commands::USUAL.in_full(self, by_digest)
-    }
-
     /// The same arguments for another command.
     fn with(name: &str, script: &str, by_digest: &Cmd) -> Cmd {
         let mut command = redis::cmd(name);
@@ -63,12 +58,7 @@ impl Lua {
 
     /// The call as `server::doctor::trial` sends it.
     pub(crate) fn in_trial(&self, by_digest: &Cmd) -> Cmd {
-        Self::of_trial(&self.source).in_full(by_digest)
-    }
-
-    fn of_trial(source: &str) -> Self {
-        let source = TRIAL.replacen(BODY, source, 1);
-        Self { source, digest: String::new(), only_reads: false }
+        Self::with("EVAL", &TRIAL.replacen(BODY, &self.source, 1), by_digest)
     }
 
     pub(crate) fn source(&self) -> &str {

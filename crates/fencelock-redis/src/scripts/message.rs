@@ -1,20 +1,10 @@
 //! The message on the channel of a waiter's client.
 
 use super::wire::WIRE;
-use fencelock_core::{FencingToken, HolderId, TokenBlock};
+use fencelock_core::{HolderId, TokenBlock};
 use std::time::Duration;
 
-/// The meaning of a message.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Message<'a> {
-    /// A key was handed over.
-    Grant(Grant<'a>),
-    /// An unreadable message, which proves nothing: waiters of this key must poll.
-    Hint { key: &'a str },
-    /// Not a message of any version.
-    Garbage,
-}
-
+/// The hand-over of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Grant<'a> {
     /// The run id of the server that handed the key over.
@@ -22,38 +12,28 @@ pub(crate) struct Grant<'a> {
     pub(crate) holder: HolderId,
     pub(crate) tokens: TokenBlock,
     pub(crate) lease: Duration,
-    /// The key as it appears on the server.
-    pub(crate) key: &'a str,
 }
 
-impl<'a> Message<'a> {
-    /// `<version> <run id> <holder id> <last token> <count> <lease, ms>`, a tab and the key, as `advance` in the scripts
-    /// writes it. The key follows a tab in every version.
-    pub(crate) fn read(text: &'a str) -> Self {
-        let Some((words, key)) = text.split_once('\t') else { return Self::Garbage };
-        Grant::read(words, key).map_or(Self::Hint { key }, Self::Grant)
-    }
+/// Reads `<version> <run id> <holder id> <last token> <count> <lease, ms>`, a tab and the key, as `advance` in the scripts writes it. The
+/// key follows a tab in every version: a message with another part before it proves nothing, and the waiters of its key must poll.
+pub(crate) fn read(text: &str) -> Option<(&str, Option<Grant<'_>>)> {
+    let (words, key) = text.split_once('\t')?;
+    Some((key, grant(words)))
 }
 
-impl<'a> Grant<'a> {
-    fn read(words: &'a str, key: &'a str) -> Option<Self> {
-        let mut words = words.split(' ');
-        if words.next()? != WIRE {
-            return None;
-        }
-        let server = words.next()?;
-        let holder = words.next()?.parse().ok()?;
-        let last: FencingToken = words.next()?.parse().ok()?;
-        let tokens = TokenBlock::ending(last, words.next()?.parse().ok()?);
-        let lease = Duration::from_millis(words.next()?.parse().ok()?);
-        // A message with more words belongs to a later version, whatever its version field.
-        words.next().is_none().then_some(Self { server, holder, tokens, lease, key })
-    }
+fn grant(words: &str) -> Option<Grant<'_>> {
+    let words: Vec<_> = words.split(' ').collect();
+    // A message with more words belongs to a later version, whatever its version field.
+    let [WIRE, server, holder, last, count, lease] = words[..] else { return None };
+    let tokens = TokenBlock::ending(last.parse().ok()?, count.parse().ok()?);
+    let lease = Duration::from_millis(lease.parse().ok()?);
+    Some(Grant { server, holder: holder.parse().ok()?, tokens, lease })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fencelock_core::FencingToken;
     use std::num::NonZeroU32;
 
     fn id() -> String {
@@ -68,9 +48,8 @@ mod tests {
             holder: id().parse().unwrap(),
             tokens: TokenBlock::ending(FencingToken::new(1_780_000_000_000_001).unwrap(), NonZeroU32::new(64).unwrap()),
             lease: Duration::from_secs(3),
-            key: "p:nightly report",
         };
-        assert_eq!(Message::read(&text), Message::Grant(grant));
+        assert_eq!(read(&text), Some(("p:nightly report", Some(grant))));
     }
 
     #[test]
@@ -84,7 +63,7 @@ mod tests {
             "9 whatever it says\tk y".to_owned(),
             "\tk y".to_owned(),
         ] {
-            assert_eq!(Message::read(&text), Message::Hint { key: "k y" }, "{text}");
+            assert_eq!(read(&text), Some(("k y", None)), "{text}");
         }
     }
 
@@ -96,7 +75,7 @@ mod tests {
         {
             let (server, numbers) = words.unwrap();
             let text = format!("1 {server} {id} {numbers}\tk");
-            assert_eq!(Message::read(&text), Message::Hint { key: "k" }, "{text}");
+            assert_eq!(read(&text), Some(("k", None)), "{text}");
         }
     }
 
@@ -104,7 +83,7 @@ mod tests {
     fn anything_else_is_garbage() {
         let without_tab = format!("1 5e4f {} 1780000000000001 1 3000 k", id());
         for text in ["", "hello", "zz 1 1 2 s", &without_tab] {
-            assert_eq!(Message::read(text), Message::Garbage, "{text}");
+            assert_eq!(read(text), None, "{text}");
         }
     }
 }

@@ -7,7 +7,7 @@
 
 use super::reply::Reply;
 use super::wire::WIRE;
-use fencelock_core::{Drift, Fault, Invalid, NodeFault, Span, Ttl, Unknown, quarantine};
+use fencelock_core::{Drift, Fault, NodeFault, Span, Ttl, Unknown, quarantine};
 use hmac_sha256::Hash;
 use redis::Value;
 use std::time::Duration;
@@ -47,14 +47,7 @@ pub(crate) struct EpochCheck<'a> {
     /// Whether the server is a node of a cluster, which must reject the script while the slot of the lock is moved.
     pub(crate) guards_slot: bool,
     /// The marker that the server must have, if any.
-    pub(crate) mark: Option<ExpectedMarker<'a>>,
-}
-
-/// A marker, and the quorum it must name.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ExpectedMarker<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) quorum: &'a str,
+    pub(crate) mark: Option<&'a Quarantine>,
 }
 
 impl<'a> EpochCheck<'a> {
@@ -62,11 +55,6 @@ impl<'a> EpochCheck<'a> {
     pub(crate) fn without_marker(run_id: &'a str) -> Self {
         let epoch = if run_id.is_empty() { UNKNOWN_RUN_ID } else { run_id };
         Self { epoch, derives_keys: false, guards_slot: false, mark: None }
-    }
-
-    /// The same for a server that is no cluster.
-    pub(crate) fn deriving_keys(self, derives_keys: bool) -> Self {
-        Self { derives_keys, ..self }
     }
 }
 
@@ -93,33 +81,9 @@ impl Quarantine {
         self.join(deployment);
     }
 
-    pub(crate) fn epoch_check<'a>(&'a self, run_id: &'a str) -> EpochCheck<'a> {
-        EpochCheck {
-            mark: Some(ExpectedMarker { name: &self.marker, quorum: &self.quorum }),
-            ..EpochCheck::without_marker(run_id)
-        }
-    }
-
     /// How long a server that may have lost data is excluded.
     pub(crate) fn span(&self) -> Duration {
         quarantine(self.max_ttl.get() + self.window, Drift::default())
-    }
-
-    /// Checks a lease before it is requested: a server that loses a longer one would be admitted too early.
-    pub(crate) fn check(&self, node: &str, ttl: Ttl) -> Result<(), Unknown> {
-        ttl.within(Some(self.max_ttl.get()))
-            .map_err(|invalid: Invalid| Unknown::new(node, Fault::Misconfigured, invalid.to_string()))
-    }
-
-    /// A reply about a marker with a known version.
-    pub(crate) fn understood(&self, node: &str, answer: Value) -> Result<Value, Unknown> {
-        let Value::Array(words) = &answer else { return Ok(answer) };
-        match &words[..] {
-            [Value::BulkString(word), Value::BulkString(version)] if word == b"version" => {
-                Err(self.later(node, &String::from_utf8_lossy(version)))
-            }
-            _ => Ok(answer),
-        }
     }
 
     /// The error for a marker of a later version, whose meaning is unknown.
@@ -192,7 +156,7 @@ pub(crate) enum MarkerState {
 impl MarkerState {
     /// The reply of `handshake.lua`. A server of another set is an error.
     pub(crate) fn read(node: &str, quarantine: &Quarantine, answer: Value) -> Result<Self, Unknown> {
-        let answer = quarantine.understood(node, answer)?;
+        needs_handshake(node, Some(quarantine), &answer)?;
         let mut reply = Reply::new(node, answer)?;
         let rest = reply.millis()?;
         let (quorum, nodes) = (reply.text()?, reply.text()?);
@@ -202,15 +166,14 @@ impl MarkerState {
         Ok(if rest.is_zero() { Self::Serving } else { Self::Quarantined(rest) })
     }
 
-    /// The state of a marker that was read without a handshake. A server of another set is an error.
+    /// The state of a marker with these [`FIELDS`] that was read without a handshake. A server of another set is an error.
     pub(crate) fn seen(
         node: &str,
         quarantine: &Quarantine,
         run_id: &str,
-        marker: &Marker,
+        [epoch, until, quorum, nodes, version]: &[Option<String>; 5],
         now_ms: u64,
     ) -> Result<Self, Unknown> {
-        let Marker { epoch, until, quorum, nodes, version } = marker;
         if let Some(version) = version.as_ref().filter(|version| *version != WIRE) {
             return Err(quarantine.later(node, version));
         }
@@ -229,58 +192,30 @@ impl MarkerState {
 }
 
 /// The known fields of a marker.
-#[derive(Debug, Default)]
-pub(crate) struct Marker {
-    pub(crate) epoch: Option<String>,
-    pub(crate) until: Option<String>,
-    pub(crate) quorum: Option<String>,
-    pub(crate) nodes: Option<String>,
-    pub(crate) version: Option<String>,
-}
+pub(crate) const FIELDS: [&str; 5] = ["epoch", "until", "quorum", "nodes", "version"];
 
-/// Why the server did not execute a claim or answer an inspection.
-#[derive(Debug)]
-pub(crate) enum EpochRefusal {
-    /// The marker belongs to another run, or there is none.
-    Handshake,
-    /// A permanent or temporary error.
-    Cause(Unknown),
-}
-
-impl EpochRefusal {
-    /// The reply of `acquire.lua` or `inspect.lua`, if it is a refusal.
-    pub(crate) fn read(node: &str, quarantine: Option<&Quarantine>, answer: &Value) -> Result<Option<Self>, Unknown> {
-        let (Some(quarantine), Value::Array(words)) = (quarantine, answer) else { return Ok(None) };
-        let word = match words.first() {
-            Some(Value::BulkString(word)) => word.as_slice(),
-            Some(Value::SimpleString(word)) => word.as_bytes(),
-            _ => return Ok(None),
-        };
-        // A lock may have any value, and its reply has more words.
-        if words.len() > 3 || !matches!(word, b"handshake" | b"quarantined" | b"nodeset" | b"version") {
-            return Ok(None);
-        }
-        let mut reply = Reply::new(node, answer.clone())?;
-        Ok(Some(match reply.text()?.as_str() {
-            "handshake" => Self::Handshake,
-            "quarantined" => Self::Cause(quarantined(node, reply.millis()?)),
-            "version" => Self::Cause(quarantine.later(node, &reply.text()?)),
-            _ => Self::Cause(Unknown::new(
-                node,
-                Fault::Misconfigured,
-                quarantine.difference(&reply.text()?, &reply.text()?),
-            )),
-        }))
+/// Whether the answer to a claim or an inspection asks for a handshake first (those about a marker do not): the marker belongs to another run, or there is none.
+///
+/// # Errors
+/// The server has refused, for a while or for ever.
+pub(crate) fn needs_handshake(node: &str, quarantine: Option<&Quarantine>, answer: &Value) -> Result<bool, Unknown> {
+    let (Some(quarantine), Value::Array(words)) = (quarantine, answer) else { return Ok(false) };
+    let word = match words.first() {
+        Some(Value::BulkString(word)) => word.as_slice(),
+        Some(Value::SimpleString(word)) => word.as_bytes(),
+        _ => return Ok(false),
+    };
+    // A lock may have any value, and its reply has more words.
+    if words.len() > 3 || !matches!(word, b"handshake" | b"quarantined" | b"nodeset" | b"version") {
+        return Ok(false);
     }
-
-    /// Refuses what [`EpochRefusal::read`] finds, for a request that does not begin a handshake.
-    pub(crate) fn check(node: &str, quarantine: Option<&Quarantine>, answer: &Value) -> Result<(), Unknown> {
-        match Self::read(node, quarantine, answer)? {
-            None => Ok(()),
-            Some(Self::Cause(cause)) => Err(cause),
-            Some(Self::Handshake) => Err(not_begun(node)),
-        }
-    }
+    let mut reply = Reply::new(node, answer.clone())?;
+    Err(match reply.text()?.as_str() {
+        "handshake" => return Ok(true),
+        "quarantined" => quarantined(node, reply.millis()?),
+        "version" => quarantine.later(node, &reply.text()?),
+        _ => Unknown::new(node, Fault::Misconfigured, quarantine.difference(&reply.text()?, &reply.text()?)),
+    })
 }
 
 pub(crate) fn quarantined(node: &str, rest: Duration) -> Unknown {
@@ -288,11 +223,7 @@ pub(crate) fn quarantined(node: &str, rest: Duration) -> Unknown {
     Unknown::of_nodes(vec![fault.with_passes_in(rest)])
 }
 
-/// The error for a server whose quarantine has not started.
-pub(crate) fn not_begun(node: &str) -> Unknown {
-    Unknown::new(node, Fault::Quarantined, NOT_BEGUN)
-}
-
+/// Of a server whose quarantine has not started.
 pub(crate) const NOT_BEGUN: &str = "it may have lost its locks: restarted, promoted, flushed or new; its quarantine starts with `fencelock init` or the next claim";
 
 const FORGOTTEN: &str = "it may have lost its locks: restarted, promoted, flushed or new";
@@ -349,6 +280,6 @@ mod tests {
 
     #[test]
     fn an_unknown_run_id_fails_every_check() {
-        assert_eq!(quarantine("a", LONGEST_TTL).epoch_check("").epoch, "-");
+        assert_eq!(EpochCheck::without_marker("").epoch, "-");
     }
 }

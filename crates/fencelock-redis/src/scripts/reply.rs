@@ -152,8 +152,9 @@ impl<'a> Reply<'a> {
         }
     }
 
-    fn left(&mut self) -> Result<Remaining, Unknown> {
-        Ok(if self.number()? == 0 { Remaining::None } else { Remaining::More })
+    /// Whether there are more dead waiters than one call of a script that freed a lock skips.
+    fn has_more(&mut self) -> Result<bool, Unknown> {
+        Ok(self.number()? != 0)
     }
 
     pub(crate) fn millis(&mut self) -> Result<Duration, Unknown> {
@@ -277,19 +278,18 @@ pub(crate) fn read_acquire(node: &str, value: Value, wall_micros: u64) -> Result
 }
 
 /// 1 is a release while no client waits.
-pub(crate) fn read_release(node: &str, value: Value) -> Result<(Release, Remaining), Unknown> {
+pub(crate) fn read_release(node: &str, value: Value) -> Result<(Release, bool), Unknown> {
     if value == Value::Int(1) {
-        return Ok((Release::Released, Remaining::None));
+        return Ok((Release::Released, false));
     }
     let mut reply = Reply::new(node, value)?;
     Ok(match reply.text()?.as_str() {
-        "released" => (Release::Released, reply.left()?),
-        "absent" => (Release::Absent, reply.left()?),
+        "released" => (Release::Released, reply.has_more()?),
+        "absent" => (Release::Absent, reply.has_more()?),
         "taken" => {
             let holders = reply.holders()?;
             // Only for a lock that several clients hold: the release may make room for waiters.
-            let left =
-                if matches!(reply.words.as_slice(), [Value::Int(_), ..]) { reply.left()? } else { Remaining::None };
+            let left = if matches!(reply.words.as_slice(), [Value::Int(_), ..]) { reply.has_more()? } else { false };
             (Release::TakenBy(holders), left)
         }
         other => return Err(not_understood(node, &Value::SimpleString(other.to_owned()))),
@@ -306,12 +306,12 @@ pub(crate) fn read_renew(node: &str, value: Value) -> Result<Renew, Unknown> {
     })
 }
 
-pub(crate) fn read_downgrade(node: &str, value: Value) -> Result<(Downgrade, Remaining), Unknown> {
+pub(crate) fn read_downgrade(node: &str, value: Value) -> Result<(Downgrade, bool), Unknown> {
     let mut reply = Reply::new(node, value)?;
     Ok(match reply.text()?.as_str() {
-        "downgraded" => (Downgrade::Downgraded { token: reply.fence()? }, reply.left()?),
-        "absent" => (Downgrade::Absent, Remaining::None),
-        "taken" => (Downgrade::TakenBy(reply.holders()?), Remaining::None),
+        "downgraded" => (Downgrade::Downgraded { token: reply.fence()? }, reply.has_more()?),
+        "absent" => (Downgrade::Absent, false),
+        "taken" => (Downgrade::TakenBy(reply.holders()?), false),
         "noclock" => return Err(no_clock(node)),
         other => return Err(not_understood(node, &Value::SimpleString(other.to_owned()))),
     })
@@ -323,9 +323,9 @@ pub(crate) fn read_resize(node: &str, value: Value, limit: u32) -> Result<(Resiz
     Ok(match reply.text()?.as_str() {
         "resized" => {
             let (before, used) = (reply.count()?, u64::try_from(reply.number()?).unwrap_or(0));
-            let (held, left, ticket) = (reply.count()?, reply.left()?, reply.text()?);
+            let (held, left, ticket) = (reply.count()?, reply.has_more()?, reply.text()?);
             let resized = Resize::Resized(Resized::new(before, limit, used, held));
-            (resized, (left == Remaining::More).then_some(ticket))
+            (resized, left.then_some(ticket))
         }
         "absent" => (Resize::Free, None),
         "taken" => {
@@ -368,18 +368,10 @@ pub(crate) fn read_raise(node: &str, value: Value) -> Result<Raise, Unknown> {
 }
 
 /// What an eviction has left; `None` if the lock is another one by now.
-pub(crate) fn read_evict(node: &str, value: Value) -> Result<Option<Remaining>, Unknown> {
+pub(crate) fn read_evict(node: &str, value: Value) -> Result<Option<bool>, Unknown> {
     let mut reply = Reply::new(node, value)?;
-    let (evicted, left) = (reply.number()? == 1, reply.left()?);
+    let (evicted, left) = (reply.number()? == 1, reply.has_more()?);
     Ok(evicted.then_some(left))
-}
-
-/// Whether a script that freed a lock has processed all waiters that it must.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Remaining {
-    None,
-    /// There are more dead waiters than one call skips.
-    More,
 }
 
 // Values and queue entries that this version cannot read.
@@ -450,11 +442,6 @@ pub(crate) fn stuck(node: &str, redis_key: &str, unread: Option<&Unread>) -> Unk
     let first = unread.map_or_else(String::new, |unread| unread.describe(redis_key));
     let detail = format!("too many waiters whose entries cannot be read: {first}; {}", Unread::advice(redis_key));
     Unknown::new(node, Fault::Busy, detail)
-}
-
-/// The refusal to evict a lock of a later version.
-pub(crate) fn not_ended(key: &Key) -> String {
-    format!("{key:?} is locked by a later version of fencelock, and was not changed: use that version")
 }
 
 #[cfg(test)]

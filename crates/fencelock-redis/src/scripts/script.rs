@@ -47,8 +47,11 @@ pub(crate) static RESIZE: LazyLock<Lua> = LazyLock::new(|| Lua::new(&GRANTING, i
 pub(crate) static INSPECT: LazyLock<Lua> =
     LazyLock::new(|| Lua::new(&[REFUSAL, LIVING, SHARED], include_str!("lua/inspect.lua")).reading());
 pub(crate) static EVICT: LazyLock<Lua> = LazyLock::new(|| Lua::new(&GRANTING, include_str!("lua/evict.lua")));
-pub(crate) static READ_COMPLETION: LazyLock<Lua> =
-    LazyLock::new(|| of_completion(&refusal_by(COMPLETION_MARKER), include_str!("lua/read_completion.lua")).reading());
+pub(crate) static READ_COMPLETION: LazyLock<Lua> = LazyLock::new(|| {
+    // It has the marker at another position.
+    let refusal = REFUSAL.replace(LOCK_MARKER, COMPLETION_MARKER);
+    of_completion(&refusal, include_str!("lua/read_completion.lua")).reading()
+});
 pub(crate) static WRITE_COMPLETION: LazyLock<Lua> =
     LazyLock::new(|| of_completion("", include_str!("lua/write_completion.lua")));
 pub(crate) static CLEAR_COMPLETION: LazyLock<Lua> =
@@ -69,71 +72,40 @@ const LAST_KEY: &str = "KEYS[8]";
 const LOCK_MARKER: &str = LAST_KEY;
 const COMPLETION_MARKER: &str = "KEYS[3]";
 
-/// `refusal.lua`, for a script that has the marker at another position.
-fn refusal_by(marker: &str) -> String {
-    REFUSAL.replace(LOCK_MARKER, marker)
-}
-
 fn of_completion(part: &str, body: &str) -> Lua {
     Lua::alone(&[COMPLETION, part, body].concat())
 }
 
-/// The scripts of a lock as they are sent, so that a benchmark gives the server the same work. Not a stable interface.
-#[derive(Debug, Clone, Copy)]
-#[non_exhaustive]
-pub struct LockScripts {
-    /// Acquires the lock.
-    pub acquire: &'static str,
-    /// Renews the lease.
-    pub renew: &'static str,
-    /// Releases the lock.
-    pub release: &'static str,
-    /// Releases and acquires several locks.
-    pub combined: &'static str,
+/// The scripts of a lock as they are sent, so that a benchmark gives the server the same work: to acquire, to renew, to release, and to
+/// release and acquire several locks. Not a stable interface.
+pub fn lock_scripts() -> [&'static str; 4] {
+    [&ACQUIRE, &RENEW, &RELEASE, &COMBINED].map(|lua| lua.source())
 }
 
-/// The scripts of this version.
-pub fn lock_scripts() -> LockScripts {
-    LockScripts {
-        acquire: ACQUIRE.source(),
-        renew: RENEW.source(),
-        release: RELEASE.source(),
-        combined: COMBINED.source(),
-    }
-}
-
-/// The parts of a script that are executed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Path {
-    /// The common case first, then the rest.
-    Fast,
-    /// Only the rest.
-    Whole,
-}
-
-/// A claim that can be a common case has few arguments, because each argument costs the server time.
+/// A claim that may be the common case has few arguments, because each argument costs the server time: `is_common` at most if the server
+/// chooses the token, and by [`is_common`].
 pub(crate) fn acquire(
     redis_key: &str,
     claim: &Claim,
-    path: Path,
+    is_common: bool,
     token: Requested,
     channel: Option<&str>,
     epoch_check: EpochCheck<'_>,
 ) -> Call {
     let channel = channel.unwrap_or("-");
-    let intent = match claim.queueing.intent {
+    let intent = match claim.intent {
         Intent::Try => "try",
         Intent::Enqueue => "enqueue",
         Intent::Poll => "poll",
     };
     let (micros, whose) = token.words();
-    if path == Path::Fast && matches!(token, Requested::Own(_)) && is_common(claim) {
+    if is_common {
         let (run, quorum) = packed_check(epoch_check);
         let (life, hand_off) = (millis(KeyTable::WAITER_LIFE), millis(KeyTable::CLAIM_TTL));
         return Call::brief(&ACQUIRE, redis_key, epoch_check)
             .arg_of(claim.holder.wire())
             .arg(claim.ttl.as_millis())
-            .arg(claim.queueing.block.get())
+            .arg(claim.block.get())
             .arg_of(format_args!("{run}\t{quorum}\t{intent}\t{micros}\t{life}\t{hand_off}\t{channel}"));
     }
     let call = Call::checked(&ACQUIRE, redis_key, epoch_check)
@@ -145,7 +117,7 @@ pub(crate) fn acquire(
         .arg(millis(KeyTable::WAITER_LIFE))
         .arg(millis(KeyTable::CLAIM_TTL))
         .arg(channel)
-        .arg(claim.queueing.block.get());
+        .arg(claim.block.get());
     let call = match (claim.mode, token) {
         // A quorum has no permits.
         (Mode::Permits { weight, limit, .. }, _) => call.arg(format!("s {weight} {limit}")),
@@ -177,38 +149,22 @@ pub(crate) fn release(redis_key: &str, holder: &HolderId, wall_micros: u64, epoc
 
 /// The run id and the quorum, at the beginning of an argument.
 fn packed_check(epoch_check: EpochCheck<'_>) -> (&str, &str) {
-    (epoch_check.epoch, epoch_check.mark.map_or("", |mark| mark.quorum))
+    (epoch_check.epoch, epoch_check.mark.map_or("", |mark| &mark.quorum))
 }
 
 /// `known` is the remaining lease that the holder assumes, whatever the result.
 pub(crate) fn renew(redis_key: &str, holder: &HolderId, ttl: Duration, known: Duration) -> Call {
     // The maximum exact integer in a double.
     let known = millis(known).min(FencingToken::MAX);
-    Call::new(&RENEW, redis_key).arg(&holder.hex()).arg(millis(ttl)).arg(known)
+    let call = Call::checked(&RENEW, redis_key, EpochCheck::without_marker(""));
+    call.arg(&holder.hex()).arg(millis(ttl)).arg(known)
 }
 
-/// A key of a lock that a renewal can use alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SingleKey {
-    Lock,
-    /// The side keys of a shared lock with its holds.
-    Held,
-    /// When the holds of a shared lock end.
-    Holds,
-    /// Until when waiters are alive without another poll.
-    Alive,
-}
-
-/// For a lock in a hash slot that is being moved.
-pub(crate) fn renew_singly(redis_key: &str, key: SingleKey, holder: &HolderId, ttl: Duration) -> Call {
-    let (which, name) = match key {
-        SingleKey::Lock => ("lock", redis_key.to_owned()),
-        SingleKey::Held => ("held", side_key(redis_key, "held")),
-        SingleKey::Holds => ("holds", side_key(redis_key, "holds")),
-        SingleKey::Alive => ("alive", side_key(redis_key, "alive")),
-    };
-    let span = if key == SingleKey::Alive { KeyTable::WAITER_LIFE } else { ttl };
-    Call::of_one_key(&RENEW_SINGLY, &name).arg(which).arg(&holder.hex()).arg(millis(span))
+/// For a lock in a hash slot that is being moved: renews one of its keys alone, the lock itself or a side key.
+pub(crate) fn renew_singly(redis_key: &str, side: Option<&str>, holder: &HolderId, span: Duration) -> Call {
+    let name = side.map_or_else(|| redis_key.to_owned(), |side| side_key(redis_key, side));
+    let call = Call::of_keys(&RENEW_SINGLY, 1).arg(name).arg(side.unwrap_or("lock"));
+    call.arg(&holder.hex()).arg(millis(span))
 }
 
 /// The token that a claim or a downgrade requests.
@@ -359,9 +315,9 @@ mod tests {
         let ttl = Ttl::new(Duration::from_secs(30)).unwrap();
         let claim = Claim::new(Key::new("k").unwrap(), holder, ttl, Intent::Try);
         let arguments = |derives_keys| {
-            let epoch_check = EpochCheck::without_marker("0123").deriving_keys(derives_keys);
-            [acquire("k", &claim, Path::Fast, Requested::Own(1), None, epoch_check), release("k", &id, 1, epoch_check)]
-                .map(|call| call.by_digest().args_iter().skip(3).count())
+            let epoch_check = EpochCheck { derives_keys, ..EpochCheck::without_marker("0123") };
+            [acquire("k", &claim, true, Requested::Own(1), None, epoch_check), release("k", &id, 1, epoch_check)]
+                .map(|call| call.by_digest.args_iter().skip(3).count())
         };
         assert_eq!(arguments(true), [3 + 4, 3 + 2]);
         assert_eq!(arguments(false), [7 + 4, 7 + 2]);

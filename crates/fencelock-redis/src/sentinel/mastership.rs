@@ -3,8 +3,8 @@ use super::{Named, Sentinels};
 use crate::scripts::quarantine::sha256;
 use crate::url::hosts::shown;
 use crate::url::target::Target;
-use fencelock_core::{BootClock, Clock, Drift, Fault, MasterLease, Moment, Unknown, master_by_majority};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use fencelock_core::{BootClock, Clock, Drift, Fault, MasterLease, Moment, Unknown, lock, master_by_majority};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// The interval at which the sentinels are queried, in addition to their messages about another master.
@@ -15,8 +15,8 @@ const SPACING: Duration = Duration::from_millis(250);
 /// Whether the server of one session is the master, according to the sentinels.
 #[derive(Debug)]
 pub(crate) struct Mastership {
-    sentinels: Arc<Sentinels>,
-    named: Named,
+    pub(crate) sentinels: Arc<Sentinels>,
+    pub(crate) named: Named,
     /// Until when its replies are valid; `None` without a quarantine, because then no limit makes them safe.
     lease: Option<Mutex<MasterLease>>,
     /// The last failed confirmation, and its end. Callers that wait at the same time share one confirmation.
@@ -34,14 +34,6 @@ impl Mastership {
             failure: tokio::sync::Mutex::default(),
             replication_id: OnceLock::new(),
         }
-    }
-
-    pub(crate) fn sentinels(&self) -> &Sentinels {
-        &self.sentinels
-    }
-
-    pub(crate) const fn named(&self) -> &Named {
-        &self.named
     }
 
     pub(crate) fn address(&self) -> String {
@@ -157,8 +149,4 @@ impl Mastership {
         }
         tracing::info!(server = self.address(), "the sentinels name another master");
     }
-}
-
-fn lock(lease: &Mutex<MasterLease>) -> std::sync::MutexGuard<'_, MasterLease> {
-    lease.lock().unwrap_or_else(PoisonError::into_inner)
 }

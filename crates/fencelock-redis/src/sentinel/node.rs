@@ -2,12 +2,12 @@
 
 use super::Named;
 use crate::connection::fault::{fault_of, is_unknown_command, words};
-use crate::connection::peers::Resolver;
+use crate::connection::names::Resolver;
 use crate::url::hosts::{Address, shown};
 use crate::url::secrets::SecretFiles;
 use crate::url::sentinel::SentinelUrl;
 use fencelock_core::{
-    Fault, Invalid, NamedMaster, NodeFault, Unknown, eligible_masters, master_by_majority, named_masters, votes_for,
+    Fault, NamedMaster, NodeFault, Unknown, eligible_masters, master_by_majority, named_masters, votes_for,
 };
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ConnectionInfo, ProtocolVersion, PushInfo, PushKind, RedisResult, Value};
@@ -32,14 +32,9 @@ pub(crate) struct SentinelNode {
 }
 
 impl SentinelNode {
-    pub(crate) fn new(host: &Address, info: ConnectionInfo, files: Arc<SecretFiles>) -> Self {
-        Self { name: shown(host), info, files, connection: Mutex::default(), is_silent: AtomicBool::new(false) }
-    }
-
-    /// The same sentinel without a connection.
-    pub(crate) fn fresh(&self) -> Self {
-        let (info, files) = (self.info.clone(), Arc::clone(&self.files));
-        Self { name: self.name.clone(), info, files, connection: Mutex::default(), is_silent: AtomicBool::new(false) }
+    fn new(name: String, info: ConnectionInfo, files: &Arc<SecretFiles>) -> Arc<Self> {
+        let (connection, is_silent) = Default::default();
+        Arc::new(Self { name, info, files: Arc::clone(files), connection, is_silent })
     }
 
     fn client(&self, protocol: ProtocolVersion) -> RedisResult<redis::Client> {
@@ -122,41 +117,20 @@ impl SentinelNode {
             Err(error) => Err(error),
         }
     }
-
-    /// Queries the sentinel over a connection for this request only, without a runtime.
-    pub(crate) fn query_blocking(&self, master: &str, limit: Duration) -> RedisResult<Option<Named>> {
-        let mut connection = self.client(ProtocolVersion::RESP2)?.get_connection_with_timeout(limit)?;
-        connection.set_read_timeout(Some(limit))?;
-        let answers: Vec<Value> = question(master).query(&mut connection)?;
-        read(answers)
-    }
 }
 
 const LOGIN: &str = "sentinel_password_file= in the URL names the file with its password, and sentinel_user= its user";
 const NO_SENTINEL: &str = "this is a Redis server, not a sentinel: sentinels use port 26379 by default; use redis:// for a server without sentinels";
 
-async fn named(connection: &mut MultiplexedConnection, master: &str) -> RedisResult<Option<Named>> {
-    let question = question(master);
-    let mut answers = connection.send_packed_commands(&question, 0, question.len()).await?.into_iter();
-    // A sentinel that does not monitor the master answers the second command with an error.
-    match answers.next().unwrap_or(Value::Nil).extract_error()? {
-        Value::Nil => Ok(None),
-        address => read(vec![address, answers.next().unwrap_or(Value::Nil).extract_error()?]),
-    }
-}
-
 /// Reads the address first: during a failover it changes before the other fields that the second command reports.
-fn question(master: &str) -> redis::Pipeline {
+async fn named(connection: &mut MultiplexedConnection, master: &str) -> RedisResult<Option<Named>> {
     let mut question = redis::pipe();
     question.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(master).cmd("SENTINEL").arg("MASTER").arg(master);
-    question
-}
-
-fn read(answers: Vec<Value>) -> RedisResult<Option<Named>> {
-    let mut answers = answers.into_iter();
-    let address: Option<Address> = redis::from_redis_value(answers.next().unwrap_or(Value::Nil))?;
-    let Some(address) = address else { return Ok(None) };
-    let mut fields: HashMap<String, String> = redis::from_redis_value(answers.next().unwrap_or(Value::Nil))?;
+    let mut answers = connection.send_packed_commands(&question, 0, question.len()).await?.into_iter();
+    let mut next = || answers.next().unwrap_or(Value::Nil).extract_error();
+    // A sentinel that does not monitor the master answers the second command with an error.
+    let Some(address) = redis::from_redis_value::<Option<Address>>(next()?)? else { return Ok(None) };
+    let mut fields: HashMap<String, String> = redis::from_redis_value(next()?)?;
     let epoch = fields.remove("config-epoch").and_then(|epoch| epoch.parse().ok());
     let config_epoch =
         epoch.ok_or((redis::ErrorKind::Client, "it does not report config-epoch, as a sentinel would"))?;
@@ -192,19 +166,15 @@ impl Sentinels {
         files: &Arc<SecretFiles>,
         info: impl Fn(&Address) -> ConnectionInfo,
     ) -> Self {
-        let node = |host| Arc::new(SentinelNode::new(host, info(host), Arc::clone(files)));
-        let nodes = url.hosts.iter().map(node).collect();
+        let nodes = url.hosts.iter().map(|host| SentinelNode::new(shown(host), info(host), files)).collect();
         Self { master: url.master.clone(), nodes, limit, needs_majority, switched: Arc::default() }
     }
 
     /// The same sentinels with separate connections.
     pub(crate) fn fresh(&self) -> Self {
-        Self {
-            master: self.master.clone(),
-            nodes: self.nodes.iter().map(|node| Arc::new(node.fresh())).collect(),
-            switched: Arc::default(),
-            ..*self
-        }
+        let fresh = |node: &Arc<SentinelNode>| SentinelNode::new(node.name.clone(), node.info.clone(), &node.files);
+        let nodes = self.nodes.iter().map(fresh).collect();
+        Self { master: self.master.clone(), nodes, switched: Arc::default(), ..*self }
     }
 
     /// Queries all sentinels at the same time. `until` ends the wait before all have replied. The other requests continue in the
@@ -257,23 +227,6 @@ impl Sentinels {
             // An earlier epoch is an outdated reply.
             None => named_masters(&answers.named).iter().any(|named| named.config_epoch > present.config_epoch),
         }
-    }
-
-    /// The address of the master, for uses other than locks.
-    pub(crate) fn query_blocking(&self) -> Result<Address, Invalid> {
-        let (mut last, mut named) = ("they do not agree".to_owned(), vec![None; self.nodes.len()]);
-        for (number, node) in self.nodes.iter().enumerate() {
-            match node.query_blocking(&self.master, self.limit) {
-                Ok(Some(master)) => named[number] = Some(master),
-                Ok(None) => last = format!("it does not monitor a master {:?}", self.master),
-                Err(error) => last = error.to_string(),
-            }
-            if master_by_majority(&named).is_some() {
-                break;
-            }
-        }
-        let eligible = eligible_masters(&named).first().map(|master| master.address.clone());
-        eligible.ok_or_else(|| Invalid::new(format!("no sentinel names the master {:?}: {last}", self.master)))
     }
 }
 

@@ -3,9 +3,9 @@
 use super::Redis;
 use crate::connection::session::Session;
 use crate::scripts::combined::Common;
-use crate::scripts::quarantine::{EpochCheck, EpochRefusal, MarkerState};
-use crate::scripts::reply::{Claimed, Evicting, Remaining, StoredLock};
-use crate::scripts::script::{Path, Requested};
+use crate::scripts::quarantine::{EpochCheck, MarkerState};
+use crate::scripts::reply::{Claimed, Evicting, StoredLock};
+use crate::scripts::script::Requested;
 use crate::scripts::{quarantine, reply, script, shared};
 use fencelock_core::{
     Acquire, BootClock, Claim, ClaimReply, Clock, Downgrade, Eviction, Fault, HolderInfo, Holding, Intent, Key,
@@ -13,7 +13,6 @@ use fencelock_core::{
 };
 use redis::Value;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use tokio::time::Instant;
 
 impl Redis {
@@ -26,7 +25,7 @@ impl Redis {
         if let Some(cause) = session.server_info.no_release.as_ref().filter(|_| !self.in_trial) {
             return ClaimReply::not_sent(cause.clone());
         }
-        if let Some(Err(cause)) = self.quarantine().map(|quarantine| quarantine.check(self.link.node(), claim.ttl)) {
+        if let Err(cause) = self.check_ttl(claim.ttl) {
             return ClaimReply::not_sent(cause);
         }
         let sent = Sent::At(BootClock.now());
@@ -90,55 +89,51 @@ impl Redis {
         proposal: Option<u64>,
     ) -> Result<Acquire, Unknown> {
         let (node, mut is_marked, mut poll) = (self.link.node(), false, None);
-        let mut steps = Steps::NEW;
+        // The caller waits for all calls of the script as for one request.
+        let until = Instant::now() + self.link.target.limit;
         loop {
             let claim = poll.as_deref().unwrap_or(claim);
-            let path = if session.has_claimed.load(Ordering::Relaxed) { Path::Fast } else { Path::Whole };
+            let has_claimed = session.has_claimed.load(Ordering::Relaxed);
+            let is_common = has_claimed && proposal.is_none() && script::is_common(claim);
             let acquire = |epoch_check: EpochCheck<'_>| {
                 let token = proposal.map_or_else(|| Requested::Own(BootClock.wall_micros()), Requested::Proposed);
-                script::acquire(redis_key, claim, path, token, channel, epoch_check)
+                script::acquire(redis_key, claim, is_common, token, channel, epoch_check)
             };
-            let is_common = path == Path::Fast && proposal.is_none() && script::is_common(claim);
             let common = || is_common.then(|| Common::claim(redis_key, claim));
             let answer = self.call_lock(session, redis_key, common, acquire).await?;
             session.has_claimed.store(true, Ordering::Relaxed);
             session.ensure_master(node).await?;
             if let Value::Int(last) = answer {
-                return reply::read_granted(node, last, claim.queueing.block);
+                return reply::read_granted(node, last, claim.block);
             }
-            match EpochRefusal::read(node, self.quarantine(), &answer)? {
-                None => {}
-                Some(EpochRefusal::Cause(cause)) => return Err(self.warned(session, cause)),
-                Some(EpochRefusal::Handshake) if is_marked => {
-                    return Err(Unknown::new(node, Fault::Busy, "its marker was deleted again"));
-                }
-                Some(EpochRefusal::Handshake) => {
+            match quarantine::needs_handshake(node, self.quarantine(), &answer) {
+                Ok(false) => {}
+                Ok(true) if is_marked => return Err(Unknown::new(node, Fault::Busy, "its marker was deleted again")),
+                Ok(true) => {
                     // Boxed, because it is rare and large: every claim would allocate and move its size.
                     Box::pin(self.begin_epoch(session)).await?;
                     is_marked = true;
                     continue;
                 }
+                Err(cause) => {
+                    if let Some(rest) = cause.nodes().iter().find_map(|node| node.passes_in) {
+                        self.link.warn_of(session, &MarkerState::Quarantined(rest));
+                    }
+                    return Err(cause);
+                }
             }
             let unread = self.link.note_unread(redis_key, &answer);
             match reply::read_acquire(node, answer, BootClock.wall_micros())? {
                 Claimed::Answered(answer) => return Ok(answer),
-                // The lease may have ended between the claim and the poll.
+                // Not the answer to a poll.
                 Claimed::Yours if poll.is_some() => return Ok(Acquire::Gone),
                 Claimed::Yours => poll = Some(Box::new(claim.with_intent(Intent::Poll))),
-                Claimed::More if steps.more(self.link.target.limit) => {}
+                Claimed::More if Instant::now() < until => {}
                 Claimed::More => break,
                 Claimed::Unreadable => return Err(reply::stuck(node, redis_key, unread.as_ref())),
             }
         }
         Err(Unknown::new(node, Fault::Busy, "the queue has very many dead waiters; they are removed step by step"))
-    }
-
-    /// The refusal of a claim, after a warning if it ends by itself.
-    fn warned(&self, session: &Session, cause: Unknown) -> Unknown {
-        if let Some(rest) = cause.nodes().iter().find_map(|node| node.passes_in) {
-            self.link.warn_of(session, &MarkerState::Quarantined(rest));
-        }
-        cause
     }
 
     /// Sends the handshake that the server requires before it grants.
@@ -171,7 +166,12 @@ impl Redis {
         let call = script::renew(redis_key, &renewal.holder, renewal.ttl.get(), renewal.assumed);
         match self.renew_calls(session, vec![call]).await.pop() {
             Some(Ok(Renew::Renewed { .. })) => Ok(()),
-            Some(Err(unknown)) => Err(self.after_the_grant(unknown)),
+            // The master has granted the lock, even if replicas did not confirm it.
+            Some(Err(cause)) if cause.changed_nothing() => {
+                let text = format!("granted, but not confirmed: {cause}");
+                Err(Unknown::new(self.link.node(), Fault::Timeout, text))
+            }
+            Some(Err(cause)) => Err(cause),
             // Only a poll can determine the current state.
             Some(Ok(Renew::Absent | Renew::TakenBy(_))) | None => {
                 Err(Unknown::new(self.link.node(), Fault::Timeout, "the lease ended before replicas confirmed it"))
@@ -179,26 +179,16 @@ impl Redis {
         }
     }
 
-    /// The master has granted the lock, even if replicas did not confirm it.
-    fn after_the_grant(&self, cause: Unknown) -> Unknown {
-        if !cause.changed_nothing() {
-            return cause;
-        }
-        Unknown::new(self.link.node(), Fault::Timeout, format!("granted, but not confirmed: {cause}"))
-    }
-
     /// Turns an exclusive hold into a shared one.
     pub(crate) async fn share(&self, renewal: &Renewal, token: Requested) -> Result<Downgrade, Unknown> {
         let (node, redis_key) = (self.link.node(), self.link.target.redis_key(&renewal.key));
-        if let Some(quarantine) = self.quarantine() {
-            quarantine.check(node, renewal.ttl)?;
-        }
+        self.check_ttl(renewal.ttl)?;
         let session = self.link.session().await?;
         let call = script::downgrade(&redis_key, &renewal.holder, renewal.ttl.get(), token, self.epoch_check(&session));
         let answer = self.call_over(&session, call).await?;
         self.link.note_unread(&redis_key, &answer);
         let (answer, left) = reply::read_downgrade(node, answer)?;
-        if left == Remaining::More {
+        if left {
             self.continue_hand_off(&renewal.key).await;
         }
         if session.acks.is_some() && matches!(answer, Downgrade::Downgraded { .. }) {
@@ -213,9 +203,9 @@ impl Redis {
     pub(crate) async fn set_limit(&self, key: &Key, limit: u32) -> Result<Resize, Unknown> {
         Resize::check(self.link.node(), limit)?;
         let (mut answer, mut ticket) = self.resize_once(key, limit, None).await?;
-        let mut steps = Steps::NEW;
+        let until = Instant::now() + self.link.target.limit;
         while let (Resize::Resized(done), Some(examined)) = (&answer, &ticket)
-            && steps.more(self.link.target.limit)
+            && Instant::now() < until
         {
             let next = self.resize_once(key, limit, Some((done.before, examined))).await;
             let Ok((Resize::Resized(now), left)) = next else { break };
@@ -257,7 +247,8 @@ pub(super) async fn evict(redis: &Redis, holding: &Holding) -> Result<Eviction, 
         // The caller inspected a hold with an expiry. A value without one may be data, and must not be deleted.
         let same_end = hold.expiry.span().is_some() == seen.expires();
         if seen.is_later() {
-            return Ok(Eviction::Refused(reply::not_ended(key)));
+            let why = "is locked by a later version of fencelock, and was not changed: use that version";
+            return Ok(Eviction::Refused(format!("{key:?} {why}")));
         }
         let Some(what) = seen.evicting() else {
             return Ok(Eviction::Refused(format!("{} is not a lock, and was not changed", seen.occupant())));
@@ -295,7 +286,7 @@ async fn evicts(redis: &Redis, key: &Key, seen: &[u8], what: Evicting) -> Result
     let Some(left) = reply::read_evict(redis.link.node(), answer)? else { return Ok(false) };
     // The server does not report a change to the connection that made it.
     redis.link.push_handler.changed(key);
-    if left == Remaining::More {
+    if left {
         redis.continue_hand_off(key).await;
     }
     Ok(true)
@@ -304,107 +295,4 @@ async fn evicts(redis: &Redis, key: &Key, seen: &[u8], what: Evicting) -> Result
 async fn changed(redis: &Redis, key: &Key) -> Result<Eviction, Unknown> {
     let now = stored_lock(redis, key).await?;
     Ok(Eviction::Changed(now.map(|seen| Box::new(seen.holding(key, BootClock.wall_micros())))))
-}
-
-// Scripts that are called again because one call does a limited amount of work.
-
-/// The maximum number of calls of a script that has more work than one call may do: enough for 100,000 dead waiters.
-const MOST_STEPS: usize = 4096;
-
-/// The calls of such a script. The caller waits for all of them as for one request, so they end after the timeout of one.
-#[derive(Debug)]
-pub(super) struct Steps {
-    left: usize,
-    since: Option<Instant>,
-}
-
-impl Steps {
-    pub(super) const NEW: Self = Self { left: MOST_STEPS, since: None };
-
-    /// Whether there is time for another call, after one that had more work.
-    pub(super) fn more(&mut self, limit: Duration) -> bool {
-        self.left -= 1;
-        self.left > 0 && self.since.get_or_insert_with(Instant::now).elapsed() < limit
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use fencelock_core::{Backend, Holder, HolderId, Owner, Release, Ttl};
-    use fencelock_testkit::ScriptedServer;
-    use std::sync::Arc;
-    use std::sync::atomic::AtomicUsize;
-    use std::time::Duration;
-
-    fn claim() -> Claim {
-        let holder = Holder { id: HolderId::from_bytes([1; 16]), owner: Owner::from_text("test:1") };
-        Claim::new(Key::new("k").unwrap(), holder, Ttl::default(), Intent::Try)
-    }
-
-    #[tokio::test]
-    async fn a_claim_that_finds_no_server_was_not_sent() {
-        let closed = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).unwrap();
-        let reply = Redis::lazy(&format!("redis://{closed}")).unwrap().acquire(&claim()).await;
-        assert_eq!(reply.sent, Sent::Never, "{reply:?}");
-    }
-
-    #[tokio::test]
-    async fn a_claim_without_an_answer_was_sent() {
-        let server = ScriptedServer::start(|words| {
-            if words[0] == "EVALSHA" {
-                std::thread::sleep(Duration::from_millis(400));
-            }
-            ScriptedServer::greeting(words).unwrap_or_else(|| b":0\r\n".to_vec())
-        });
-        let server = server.unwrap();
-        let redis = Redis::lazy(&format!("{}?timeout=200", server.url())).unwrap();
-        let reply = redis.acquire(&claim()).await;
-        assert!(reply.answer.is_err() && matches!(reply.sent, Sent::At(_)), "{reply:?}");
-    }
-
-    #[tokio::test]
-    async fn a_lease_counts_from_its_claim_and_not_from_the_handshake_before_it() {
-        const HANDSHAKE: Duration = Duration::from_millis(50);
-        let server = ScriptedServer::start(|words| {
-            if words[0] == "EVALSHA" {
-                return b":7\r\n".to_vec();
-            }
-            std::thread::sleep(HANDSHAKE);
-            ScriptedServer::greeting(words).unwrap_or_else(|| b":0\r\n".to_vec())
-        });
-        let server = server.unwrap();
-        let called = BootClock.now();
-        let reply = Redis::lazy(&server.url()).unwrap().acquire(&claim()).await;
-        let sent = reply.sent_at(called).unwrap();
-        assert!(matches!(reply.answer, Ok(Acquire::Granted { .. })), "{reply:?}");
-        assert!(sent >= called + HANDSHAKE && sent <= BootClock.now(), "{sent:?} after {called:?}");
-    }
-
-    /// A queue that never ends, of a server each of whose replies takes 50 ms.
-    #[tokio::test]
-    async fn a_queue_with_very_many_dead_waiters_is_shortened_for_no_longer_than_one_request_may_take() {
-        for reply in ["*1\r\n$4\r\nmore\r\n", "*2\r\n$8\r\nreleased\r\n:1\r\n"] {
-            let calls = Arc::new(AtomicUsize::new(0));
-            let counted = Arc::clone(&calls);
-            let server = ScriptedServer::start(move |words| {
-                if words[0] != "EVALSHA" {
-                    return ScriptedServer::greeting(words).unwrap_or_else(|| b":0\r\n".to_vec());
-                }
-                counted.fetch_add(1, Ordering::Relaxed);
-                std::thread::sleep(Duration::from_millis(50));
-                reply.as_bytes().to_vec()
-            });
-            let server = server.unwrap();
-            let redis = Redis::lazy(&server.url()).unwrap();
-            let claim = claim();
-            if reply.contains("more") {
-                let refused = redis.acquire(&claim).await.answer.unwrap_err().to_string();
-                assert!(refused.contains("very many dead waiters"), "{refused}");
-            } else {
-                assert_eq!(redis.release(&claim.key, &claim.holder.id).await.unwrap(), Release::Released);
-            }
-            assert!((2..=25).contains(&calls.load(Ordering::Relaxed)), "{calls:?} calls within a second");
-        }
-    }
 }

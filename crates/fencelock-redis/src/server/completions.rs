@@ -20,7 +20,11 @@ pub(crate) async fn read_stored(redis: &Redis, key: &Key) -> Result<CompletionRe
     let now_micros = now_micros.ok_or_else(|| Unknown::new(node, Fault::Other, format!("its time is {now:?}")))?;
     let completion = match &*text {
         "" if kind.is_empty() => None,
-        _ => Some(read_text(redis, &redis_key, &text, &kind)?),
+        _ => {
+            let completion = Some(&text).filter(|_| kind.is_empty()).and_then(|text| Completion::from_wire(text));
+            let kind = if kind.is_empty() { "string" } else { &kind };
+            Some(completion.ok_or_else(|| unreadable(redis, &redis_key, kind, &text))?)
+        }
     };
     Ok(CompletionRead::new(completion, now_micros))
 }
@@ -75,11 +79,6 @@ async fn call_acked(redis: &Redis, call: Call) -> Result<Value, Unknown> {
     acks.enough(redis.link.node(), acked.map_err(|error| redis.unknown(&error))?)?;
     session.ensure_master(redis.link.node()).await?;
     Ok(answer)
-}
-
-fn read_text(redis: &Redis, redis_key: &str, text: &str, kind: &str) -> Result<Completion, Unknown> {
-    let completion = Some(text).filter(|_| kind.is_empty()).and_then(Completion::from_wire);
-    completion.ok_or_else(|| unreadable(redis, redis_key, if kind.is_empty() { "string" } else { kind }, text))
 }
 
 fn unreadable(redis: &Redis, redis_key: &str, kind: &str, begins: &str) -> Unknown {

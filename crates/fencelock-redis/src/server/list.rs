@@ -12,34 +12,16 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The number of keys per request when locks are listed.
 const SCAN_COUNT: u32 = 500;
 
-/// The limits of a list, so that a server cannot exhaust the memory of this process, or block it.
-#[derive(Debug, Clone, Copy)]
-struct Bounds {
-    locks: usize,
-    /// Replies to `SCAN`: each covers about 500 keys of any program.
-    pages: usize,
-}
-
+/// The locks and the replies to `SCAN` of a list, so that a server cannot exhaust the memory of this process, or block it.
 /// `fencelock list` of 100,000 locks takes about 80 MB, its table included; 200,000 pages are a database of 100 million keys.
-const BOUNDS: Bounds = Bounds { locks: 100_000, pages: 200_000 };
+const BOUNDS: (usize, usize) = (100_000, 200_000);
 
-/// The locks on a server.
+/// The locks on a server, by key: `SCAN` may return a key more than once.
 #[derive(Debug, Default)]
 pub(crate) struct Listed {
-    pub(crate) holdings: Vec<Holding>,
+    pub(crate) held: BTreeMap<Key, Holding>,
     /// Keys that a node of a cluster has in part, or no longer serves.
-    pub(crate) moved: Vec<Key>,
-}
-
-/// The same by key: `SCAN` may return a key more than once.
-#[derive(Debug, Default)]
-struct Found {
-    held: BTreeMap<Key, Holding>,
-    moved: BTreeSet<Key>,
-}
-
-pub(super) async fn list_all(redis: &Redis) -> Result<Vec<Holding>, Unknown> {
-    list_served(redis).await.map(|listed| listed.holdings)
+    pub(crate) moved: BTreeSet<Key>,
 }
 
 /// The locks that a node of a cluster serves.
@@ -49,30 +31,29 @@ pub(crate) async fn list_served(redis: &Redis) -> Result<Listed, Unknown> {
 
 /// Every lock of fencelock has a fence, which persists for a day. `SCAN` finds the fences without blocking the server.
 /// Each page is processed before the next is requested: only held locks are kept.
-async fn list_within(redis: &Redis, bounds: Bounds) -> Result<Listed, Unknown> {
+async fn list_within(redis: &Redis, (locks, pages): (usize, usize)) -> Result<Listed, Unknown> {
     let session = redis.link.session().await?;
-    let (mut found, mut cursor) = (Found::default(), 0);
-    for _ in 0..bounds.pages {
+    let (mut found, mut cursor) = (Listed::default(), 0);
+    for _ in 0..pages {
         let (next, names) = page(redis, &session, cursor, "fence").await?;
         for names in names.chunks(SCAN_COUNT as usize) {
             inspect_all(redis, &session, names, &mut found).await?;
-            if found.held.len() > bounds.locks {
-                return Err(too_many(redis, &format!("more than {} locks are held", bounds.locks)));
+            if found.held.len() > locks {
+                return Err(too_many(redis, &format!("more than {locks} locks are held")));
             }
         }
         if next == 0 {
-            let Found { held, moved } = found;
-            return Ok(Listed { holdings: held.into_values().collect(), moved: moved.into_iter().collect() });
+            return Ok(found);
         }
         cursor = next;
     }
-    Err(too_many(redis, &format!("SCAN has not ended after {} replies", bounds.pages)))
+    Err(too_many(redis, &format!("SCAN has not ended after {pages} replies")))
 }
 
 /// Whether this user may list locks.
 pub(crate) async fn lists_a_page(redis: &Redis, session: &Session) -> Result<(), Unknown> {
     let (_, names) = page(redis, session, 0, "fence").await?;
-    inspect_all(redis, session, &names, &mut Found::default()).await
+    inspect_all(redis, session, &names, &mut Listed::default()).await
 }
 
 /// Names of side keys of this kind, all kinds for "*", and the next cursor; 0 at the end.
@@ -89,7 +70,7 @@ pub(crate) async fn page(
     answer.and_then(|value| Ok(redis::from_redis_value(value)?)).map_err(|error| redis.unknown(&error))
 }
 
-async fn inspect_all(redis: &Redis, session: &Session, fences: &[Vec<u8>], found: &mut Found) -> Result<(), Unknown> {
+async fn inspect_all(redis: &Redis, session: &Session, fences: &[Vec<u8>], found: &mut Listed) -> Result<(), Unknown> {
     let keys: Vec<_> = fences.iter().filter_map(|name| key_of(redis, name, "fence")).collect();
     let calls = keys
         .iter()
@@ -98,8 +79,8 @@ async fn inspect_all(redis: &Redis, session: &Session, fences: &[Vec<u8>], found
             script::inspect(&redis.link.target.redis_key(key), 1, epoch_check)
         })
         .collect();
-    let batch = send_batch(session, calls, None).await.map_err(|error| redis.unknown(&error))?;
-    for (key, answer) in keys.into_iter().zip(batch.answers) {
+    let answers = send_batch(session, calls, None).await.map_err(|error| redis.unknown(&error))?;
+    for (key, answer) in keys.into_iter().zip(answers) {
         let answer = match answer.map_err(|error| redis.unknown(&error)) {
             Err(cause) if cause.is_moved() => {
                 found.moved.insert(key);
@@ -180,20 +161,20 @@ mod tests {
         .unwrap()
     }
 
-    async fn refused(server: &ScriptedServer, bounds: Bounds) -> String {
+    async fn refused(server: &ScriptedServer, bounds: (usize, usize)) -> String {
         let redis = Redis::lazy(&server.url()).unwrap();
         list_within(&redis, bounds).await.unwrap_err().to_string()
     }
 
     #[tokio::test]
     async fn an_endless_scan_is_stopped_at_the_page_limit() {
-        let error = refused(&endless(false), Bounds { locks: 10, pages: 50 }).await;
+        let error = refused(&endless(false), (10, 50)).await;
         assert!(error.contains("after 50 replies") && error.contains("prefix="), "{error}");
     }
 
     #[tokio::test]
     async fn too_many_locks_are_an_error_instead_of_a_partial_list() {
-        let error = refused(&endless(true), Bounds { locks: 10, pages: 50 }).await;
+        let error = refused(&endless(true), (10, 50)).await;
         assert!(error.contains("more than 10 locks") && error.contains("prefix="), "{error}");
     }
 }

@@ -8,14 +8,13 @@
 //!
 //! # Files
 //! `claims` acquire, downgrade and resize, `renewals` renew; `completions` and `list` do what they say. `node_setup` registers
-//! servers, `raw` is a server without locks, and `doctor` reports what works.
+//! servers, and `doctor` reports what works.
 
 mod claims;
 mod completions;
 mod doctor;
 pub(crate) mod list;
 pub(crate) mod node_setup;
-pub(crate) mod raw;
 mod renewals;
 
 use crate::connection::fault::unknown;
@@ -23,27 +22,25 @@ use crate::connection::link::Link;
 use crate::connection::server_info::ServerInfo;
 use crate::connection::session::Session;
 use crate::scripts::combined::Common;
-use crate::scripts::quarantine::{EpochCheck, EpochRefusal, Quarantine};
-use crate::scripts::reply::{Remaining, StoredLock};
+use crate::scripts::quarantine::{EpochCheck, NOT_BEGUN, Quarantine, needs_handshake};
 use crate::scripts::script::{Call, Requested};
 use crate::scripts::{reply, script};
 use crate::url::identity::identity;
-use crate::url::options::Role;
 use crate::url::password;
 use crate::url::target::Target;
-use claims::Steps;
 use fencelock_core::{
     Backend, BootClock, BoxFuture, Capabilities, Clock, ConnectError, Connecting, Fault, FencingToken, HolderId,
-    Holding, Invalid, Key, Listener, Raise, Registering, Release, Reply, Request, Scheme, SchemeCommands, Unknown,
-    UrlForm,
+    Holding, Invalid, Key, Listener, Raise, Registering, Release, Reply, Request, Scheme, Ttl, Unknown, UrlForm,
 };
 use futures_util::FutureExt;
+use list::list_served;
 use node_setup::register;
-pub use raw::Server;
 use redis::{RedisError, Value};
+pub(crate) use renewals::RenewReplies;
 use std::future::ready;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
+use tokio::time::Instant;
 
 /// Part of the error of a server that lets a script use only the keys that its call declares.
 const UNDECLARED: &str = "undeclared key";
@@ -104,6 +101,12 @@ impl Redis {
         self.link.target.quarantine.as_ref()
     }
 
+    /// Checks a lease before it is requested: a server that loses a longer one would be admitted too early.
+    fn check_ttl(&self, ttl: Ttl) -> Result<(), Unknown> {
+        let checked = ttl.within(self.quarantine().map(|quarantine| quarantine.max_ttl.get()));
+        checked.map_err(|invalid| Unknown::new(self.link.node(), Fault::Misconfigured, invalid.to_string()))
+    }
+
     pub(crate) fn unknown(&self, error: &RedisError) -> Unknown {
         let (node, target) = (self.link.node(), &self.link.target);
         let redirected = target.cluster.as_ref().and_then(|view| view.redirected(node, target.host(), error));
@@ -120,8 +123,8 @@ impl Redis {
         let answer =
             self.link.call(session, &call.of_trial(self.in_trial)).await.map_err(|error| self.unknown(&error))?;
         session.ensure_master(self.link.node()).await?;
-        EpochRefusal::check(self.link.node(), self.quarantine(), &answer)?;
-        Ok(answer)
+        let is_marked = !needs_handshake(self.link.node(), self.quarantine(), &answer)?;
+        if is_marked { Ok(answer) } else { Err(Unknown::new(self.link.node(), Fault::Quarantined, NOT_BEGUN)) }
     }
 
     /// Calls the script of a lock, or sends the request together with others if it may be a common case and there are enough of them.
@@ -135,28 +138,29 @@ impl Redis {
         common: impl Fn() -> Option<Common>,
         call: impl Fn(EpochCheck<'_>) -> Call,
     ) -> Result<Value, Unknown> {
-        let in_flight = session.combiner.enter(redis_key);
+        let lock = session.combiner.enter(redis_key);
         let combines =
-            in_flight.combines() && self.quarantine().is_none() && session.server_info.combines() && !self.in_trial;
+            lock.combines() && self.quarantine().is_none() && session.server_info.combines() && !self.in_trial;
         if combines && let Some(common) = common() {
             // Boxed: a claim that is sent alone would move its size.
-            let answer = Box::pin(session.send_common(&in_flight, common)).await;
+            let answer = Box::pin(session.send_common(&lock, common)).await;
             self.link.check(session);
             if let Some(answer) = answer.map_err(|error| self.unknown(&error))? {
                 return Ok(answer);
             }
         }
-        in_flight.after_others(redis_key);
+        lock.after_others(redis_key);
         let call = || call(self.epoch_check(session)).of_trial(self.in_trial);
         // Boxed: a request that is sent together with others would allocate and move its size.
         let mut answer = Box::pin(self.link.call(session, &call())).await;
         if let Err(error) = &answer
-            && refuses_others(&session.server_info.derives_keys, error)
+            && error.detail().is_some_and(|detail| detail.contains(UNDECLARED))
+            && session.server_info.derives_keys.swap(false, Ordering::Relaxed)
         {
             tracing::debug!(node = self.link.node(), %error, "the server rejects undeclared keys in scripts");
             answer = Box::pin(self.link.call(session, &call())).await;
         }
-        in_flight.note(&answer);
+        lock.note(&answer);
         answer.map_err(|error| self.unknown(&error))
     }
 
@@ -183,12 +187,12 @@ impl Redis {
         let released = release().await?;
         self.link.note_unread(&redis_key, &released);
         let (answer, mut left) = reply::read_release(self.link.node(), released)?;
-        let mut steps = Steps::NEW;
-        while left == Remaining::More && steps.more(self.link.target.limit) {
+        let until = Instant::now() + self.link.target.limit;
+        while left && Instant::now() < until {
             // The release was executed, so a later error is not its result.
             let Ok(again) = release().await else { break };
             self.link.note_unread(&redis_key, &again);
-            left = reply::read_release(self.link.node(), again).map_or(Remaining::None, |(_, left)| left);
+            left = reply::read_release(self.link.node(), again).is_ok_and(|(_, left)| left);
         }
         if is_sent_twice && answer != Release::Released {
             let text = "it was sent before on a connection that did not answer, and may have been executed there";
@@ -206,15 +210,6 @@ impl Redis {
         true
     }
 
-    async fn look(&self, key: &Key) -> Result<Option<Holding>, Unknown> {
-        Ok(self.inspect_checked(key).await?.map(|seen| seen.holding(key, BootClock.wall_micros())))
-    }
-
-    async fn watch_from_now(&self, key: &Key) -> Result<(), Unknown> {
-        self.watch_key(&*self.link.session().await?, key).await;
-        Ok(())
-    }
-
     async fn raise_token(&self, key: &Key, holder: &HolderId, to: FencingToken) -> Result<Raise, Unknown> {
         let raise =
             |epoch_check: EpochCheck<'_>| script::raise(&self.link.target.redis_key(key), holder, to, epoch_check);
@@ -222,11 +217,12 @@ impl Redis {
     }
 
     /// A server that may have lost data never reports that a lock is free.
-    async fn inspect_checked(&self, key: &Key) -> Result<Option<StoredLock>, Unknown> {
+    async fn look(&self, key: &Key) -> Result<Option<Holding>, Unknown> {
         let redis_key = self.link.target.redis_key(key);
         let answer = self.send(|epoch_check| script::inspect(&redis_key, Holding::NAMED, epoch_check)).await?;
         self.check_queue(&redis_key, &answer).await?;
-        reply::read_inspect(self.link.node(), answer)
+        let seen = reply::read_inspect(self.link.node(), answer)?;
+        Ok(seen.map(|seen| seen.holding(key, BootClock.wall_micros())))
     }
 
     /// Refuses the `answer` to an inspection that the key is free, if no claim passes its queue.
@@ -239,26 +235,20 @@ impl Redis {
 
     pub(crate) fn epoch_check<'a>(&'a self, session: &'a Session) -> EpochCheck<'a> {
         let ServerInfo { run_id, derives_keys, .. } = &session.server_info;
-        let unmarked = || EpochCheck::without_marker(run_id);
-        let check = self.quarantine().map_or_else(unmarked, |quarantine| quarantine.epoch_check(run_id));
+        let (mark, guards_slot) = (self.quarantine(), self.link.target.cluster.is_some());
         let derives_keys = derives_keys.load(Ordering::Relaxed) && !self.in_trial;
-        EpochCheck { guards_slot: self.link.target.cluster.is_some(), ..check.deriving_keys(derives_keys) }
+        EpochCheck { derives_keys, guards_slot, mark, ..EpochCheck::without_marker(run_id) }
     }
 
     /// Connects, and checks that the server belongs to this set. A server in quarantine and one without a marker belong to it.
-    pub(crate) async fn greet(&self) -> Result<(), Unknown> {
+    /// Returns its run id, which does not depend on its address; empty if it is unknown.
+    pub(crate) async fn greet(&self) -> Result<String, Unknown> {
         let session = self.link.session().await?;
         if let Some(quarantine) = self.quarantine() {
             let state = self.link.inspect_marker(&session, quarantine).await?;
             self.link.warn_of(&session, &state);
         }
-        Ok(())
-    }
-
-    /// The run id of the server, which does not depend on its address.
-    pub(crate) async fn run_id(&self) -> Result<Option<String>, Unknown> {
-        let session = self.link.session().await?;
-        Ok(Some(session.server_info.run_id.clone()).filter(|run_id| !run_id.is_empty()))
+        Ok(session.server_info.run_id.clone())
     }
 }
 
@@ -285,14 +275,17 @@ impl Backend for Redis {
             Request::Renew(renewals) => Box::pin(self.renew_all(renewals).map(Into::into)),
             Request::Release(key, holder) => Box::pin(self.give_up(key, holder).map(Into::into)),
             Request::Inspect(key) => Reply::of(|| self.look(key)),
-            Request::Watch(key) => Reply::of(|| self.watch_from_now(key)),
+            Request::Watch(key) => Reply::of(async || {
+                self.watch_key(&*self.link.session().await?, key).await;
+                Ok(())
+            }),
             Request::Downgrade(hold, proposal) => {
                 let token = proposal.map_or_else(|| Requested::Own(BootClock.wall_micros()), Requested::Proposed);
                 Reply::of(move || self.share(hold, token))
             }
             Request::Resize(key, limit) => Reply::of(move || self.set_limit(key, limit)),
             Request::Raise(key, holder, to) => Reply::of(move || self.raise_token(key, holder, to)),
-            Request::List => Reply::of(|| list::list_all(self)),
+            Request::List => Reply::of(async || Ok(list_served(self).await?.held.into_values().collect::<Vec<_>>())),
             Request::Evict(seen) => Reply::of(|| claims::evict(self, seen)),
             Request::TryOut(key) => Reply::of(move || doctor::trial::try_out(self, key)),
             Request::Diagnose => Reply::of(|| doctor::diagnose(self)),
@@ -329,11 +322,6 @@ pub(crate) fn capabilities() -> Capabilities {
     capabilities
 }
 
-/// Whether the error shows this for the first time.
-fn refuses_others(derives_keys: &AtomicBool, error: &RedisError) -> bool {
-    error.detail().is_some_and(|detail| detail.contains(UNDECLARED)) && derives_keys.swap(false, Ordering::Relaxed)
-}
-
 /// `redis://` and `redis+sentinel://`, each also over TLS, and `redis+unix://`.
 #[derive(Debug)]
 pub struct RedisScheme;
@@ -363,21 +351,16 @@ impl Scheme for RedisScheme {
         identity(url, name)
     }
 
-    fn commands(&self) -> Option<&dyn SchemeCommands> {
-        Some(self)
-    }
-}
-
-impl SchemeCommands for RedisScheme {
     fn init<'a>(&'a self, url: &'a str, trust_empty: bool) -> Registering<'a> {
         Box::pin(async move {
-            if Target::parse(url)?.quarantine.is_none() {
+            let target = Target::parse(url)?;
+            if target.quarantine.is_none() {
                 return Err(Invalid::new(
                     "this Redis has no quarantine, so there is nothing to set up: add quarantine=on to its URL to use one",
                 )
                 .into());
             }
-            register(Role::Alone, &[url.to_owned()], trust_empty).await
+            register(vec![target], trust_empty).await
         })
     }
 

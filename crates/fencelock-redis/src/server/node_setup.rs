@@ -4,12 +4,13 @@ use super::Redis;
 use crate::connection::fault::unknown;
 use crate::connection::link::{Link, known_run_id};
 use crate::connection::session::Session;
-use crate::scripts::quarantine::{ALONE, Quarantine};
+use crate::scripts::quarantine::{ALONE, Quarantine, needs_handshake};
 use crate::scripts::reply::Reply;
 use crate::scripts::script;
 use crate::url::options::Role;
 use crate::url::target::Target;
 use fencelock_core::{Change, ConnectError, Fault, Invalid, NodeFault, RegisteredNode, Unknown};
+use futures_util::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ pub(crate) fn members(urls: &[String]) -> Result<Vec<Redis>, Invalid> {
     Ok(members)
 }
 
+/// What the URLs of these nodes say.
 pub(crate) fn targets(urls: &[String]) -> Result<Vec<Target>, Invalid> {
     let mut targets: Vec<Target> = Vec::new();
     for url in urls {
@@ -54,19 +56,24 @@ pub(crate) fn targets(urls: &[String]) -> Result<Vec<Target>, Invalid> {
 ///
 /// # Errors
 /// [`fencelock_core::ConnectError::Unknown`] with each node that does not answer. Nothing was written in that case, unless the error reports it.
-pub(crate) async fn register(role: Role, urls: &[String], trust: bool) -> Result<Vec<RegisteredNode>, ConnectError> {
-    let targets = match role {
-        Role::Alone | Role::ClusterNode => urls.iter().map(|url| Target::parse(url)).collect::<Result<_, _>>()?,
-        Role::Member => targets(urls)?,
-    };
-    let nodes = connect_all(targets).await?;
+pub(crate) async fn register(targets: Vec<Target>, trust: bool) -> Result<Vec<RegisteredNode>, ConnectError> {
+    let (mut nodes, mut failed) = (Vec::new(), Vec::new());
+    for found in join_all(targets.into_iter().map(NodeSetup::find)).await {
+        match found {
+            Ok(node_setup) => nodes.push(node_setup),
+            Err(cause) => failed.extend_from_slice(cause.nodes()),
+        }
+    }
+    if !failed.is_empty() {
+        return Err(Unknown::of_nodes(failed).into());
+    }
     for (number, node_setup) in nodes.iter().enumerate() {
         let same = |other: &&NodeSetup| other.session.server_info.run_id == node_setup.session.server_info.run_id;
         if let Some(twin) = nodes[..number].iter().find(same) {
             return Err(same_server(twin.link.node(), node_setup.link.node()).into());
         }
     }
-    let (mut registered, mut failed) = (Vec::new(), Vec::new());
+    let mut registered = Vec::new();
     for node_setup in &nodes {
         match node_setup.register(trust, nodes.iter().any(|other| node_setup.joins(other))).await {
             Ok(done) => registered.push(done),
@@ -91,22 +98,6 @@ fn add_progress(failure: &mut NodeFault, done: usize, all: usize) {
     let then = if failure.fault.is_permanent() { "" } else { ": repeat the command" };
     let between = if failure.detail.is_empty() { "" } else { "; " };
     failure.detail = format!("{}{between}{done} of {all} nodes are registered{then}", failure.detail);
-}
-
-/// Connects to all servers, and fails if one does not answer.
-async fn connect_all(targets: Vec<Target>) -> Result<Vec<NodeSetup>, ConnectError> {
-    let mut tasks = Vec::new();
-    for target in targets {
-        tasks.push(tokio::spawn(NodeSetup::find(target)));
-    }
-    let (mut nodes, mut causes) = (Vec::new(), Vec::new());
-    for task in tasks {
-        match task.await.map_err(|error| Unknown::new("", Fault::Other, error.to_string()))? {
-            Ok(node_setup) => nodes.push(node_setup),
-            Err(cause) => causes.extend(cause.nodes().to_vec()),
-        }
-    }
-    if causes.is_empty() { Ok(nodes) } else { Err(Unknown::of_nodes(causes).into()) }
 }
 
 /// A connected node before its registration.
@@ -153,7 +144,8 @@ impl NodeSetup {
         let call =
             script::init(&self.quarantine, &self.session.server_info.run_id, trust || self.quarantine.trust, joins);
         let answer = self.link.call(&self.session, &call).await.map_err(|error| unknown(node, &error))?;
-        let mut reply = Reply::new(node, self.quarantine.understood(node, answer)?)?;
+        needs_handshake(node, Some(&self.quarantine), &answer)?;
+        let mut reply = Reply::new(node, answer)?;
         let change = match reply.text()?.as_str() {
             "new" => Change::New,
             "changed" => Change::Moved,

@@ -8,8 +8,8 @@ use crate::connection::session::Session;
 use crate::hash_slot::hash_slot;
 use crate::scripts::quarantine::MarkerState;
 use crate::scripts::reply;
-use crate::scripts::script::{self, Call, SingleKey};
-use fencelock_core::{BootClock, Claim, Clock, Drift, Fault, Moment, Renew, Renewal, Unknown};
+use crate::scripts::script::{self, Call};
+use fencelock_core::{BootClock, Claim, Clock, Drift, Fault, KeyTable, Moment, Renew, Renewal, Unknown};
 use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 use std::pin::pin;
 use std::sync::atomic::Ordering;
@@ -22,7 +22,8 @@ const PART: u32 = 6;
 /// No connection is considered dead sooner, because a scheduler may pause a process for this long.
 const SOONEST: Duration = Duration::from_millis(25);
 
-type RenewReplies = Vec<Result<Renew, Unknown>>;
+/// One reply for each renewal.
+pub(crate) type RenewReplies = Vec<Result<Renew, Unknown>>;
 
 impl Redis {
     pub(crate) async fn renew_all(&self, renewals: &[Renewal]) -> RenewReplies {
@@ -31,10 +32,7 @@ impl Redis {
             Ok(session) => session,
             Err(unknown) => return vec![Err(unknown); renewals.len()],
         };
-        if let Some(quarantine) = self.quarantine()
-            && let Some(Err(unknown)) =
-                renewals.iter().map(|one| quarantine.check(self.link.node(), one.ttl)).find(Result::is_err)
-        {
+        if let Some(Err(unknown)) = renewals.iter().map(|one| self.check_ttl(one.ttl)).find(Result::is_err) {
             return vec![Err(unknown); renewals.len()];
         }
         let sent = Instant::now();
@@ -113,13 +111,12 @@ impl Redis {
         Some(renewals.iter().map(withhold).collect())
     }
 
-    pub(crate) async fn renew_calls(&self, session: &Session, calls: Vec<Call>) -> Vec<Result<Renew, Unknown>> {
+    pub(crate) async fn renew_calls(&self, session: &Session, calls: Vec<Call>) -> RenewReplies {
         let many = calls.len();
-        if self.in_trial {
-            return self.renew_in_trial(session, calls).await;
-        }
-        let (answers, acked) = match &session.acks {
-            None => (send_batch(session, calls, None).await.map(|batch| batch.answers), None),
+        let calls = calls.into_iter().map(|call| call.of_trial(self.in_trial)).collect();
+        // A trial does without the replicas, which another finding counts.
+        let (answers, acked) = match session.acks.as_ref().filter(|_| !self.in_trial) {
+            None => (send_batch(session, calls, None).await, None),
             Some(line) => match line.send(calls).await {
                 Ok((answers, acked)) => (Ok(answers), Some(acked)),
                 Err(error) => (Err(error), None),
@@ -148,16 +145,6 @@ impl Redis {
         (shortest / PART).max(SOONEST).max(session.liveness.patience()) + replicas
     }
 
-    /// Without the replicas, which another finding counts.
-    pub(crate) async fn renew_in_trial(&self, session: &Session, calls: Vec<Call>) -> Vec<Result<Renew, Unknown>> {
-        let mut answers = Vec::new();
-        for call in calls {
-            let answer = self.link.call(session, &call.of_trial(true)).await;
-            answers.push(self.read_renewal(answer, None));
-        }
-        answers
-    }
-
     /// Renews with one key of the lock at a time. Each key is on this node, or on `importing`, to which the slot is moved. A loss
     /// cannot be detected: the result is then unknown.
     pub(crate) async fn renew_singly(&self, renewal: &Renewal, importing: Option<&Self>) -> Result<Renew, Unknown> {
@@ -166,10 +153,10 @@ impl Redis {
             return Err(Unknown::new(self.link.node(), Fault::Busy, why));
         }
         let redis_key = self.link.target.redis_key(&renewal.key);
-        for key in [SingleKey::Lock, SingleKey::Held, SingleKey::Holds] {
-            let call = script::renew_singly(&redis_key, key, &renewal.holder, renewal.ttl.get());
+        for side in [None, Some("held"), Some("holds")] {
+            let call = script::renew_singly(&redis_key, side, &renewal.holder, renewal.ttl.get());
             match self.call_single(&redis_key, &call, importing).await? {
-                Value::BulkString(word) if word == b"renewed" && key != SingleKey::Held => break,
+                Value::BulkString(word) if word == b"renewed" && side != Some("held") => break,
                 Value::BulkString(word) if word == b"renewed" || word == b"shared" => {}
                 _ => {
                     let why = "its slot is being moved, and the keys that were found do not prove the hold";
@@ -184,7 +171,7 @@ impl Redis {
     /// Keeps the position of a waiter that cannot poll because its slot is being moved.
     pub(crate) async fn wait_singly(&self, claim: &Claim, importing: Option<&Self>) -> Result<(), Unknown> {
         let redis_key = self.link.target.redis_key(&claim.key);
-        let call = script::renew_singly(&redis_key, SingleKey::Alive, &claim.holder.id, claim.ttl.get());
+        let call = script::renew_singly(&redis_key, Some("alive"), &claim.holder.id, KeyTable::WAITER_LIFE);
         self.call_single(&redis_key, &call, importing).await.map(drop)
     }
 

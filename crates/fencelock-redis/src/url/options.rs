@@ -5,7 +5,7 @@ use super::secrets::SecretFiles;
 use crate::scripts::quarantine::{LONGEST_TTL, Quarantine};
 use fencelock_core::{Invalid, Key, Ttl};
 use percent_encoding::percent_decode_str;
-use redis::{ConnectionAddr, ConnectionInfo, RedisConnectionInfo};
+use redis::{ConnectionInfo, RedisConnectionInfo};
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -24,43 +24,23 @@ pub(crate) enum Role {
     ClusterNode,
 }
 
-#[derive(Debug)]
+/// Those that a URL names.
+#[derive(Debug, Default)]
 pub(crate) struct Options {
-    pub(crate) prefix: Option<String>,
-    pub(crate) compat: Option<String>,
-    pub(crate) limit: Duration,
-    pub(crate) resp3: bool,
-    pub(crate) push: bool,
+    prefix: Option<String>,
+    compat: Option<String>,
+    pub(crate) limit: Option<Duration>,
+    pub(crate) resp3: Option<bool>,
+    pub(crate) push: Option<bool>,
     pub(crate) acks: u32,
     pub(crate) acks_limit: Option<Duration>,
-    files: FileOptions,
-    pub(crate) quarantine: Option<bool>,
-    pub(crate) max_ttl: Option<Ttl>,
-    pub(crate) trust_empty: Option<bool>,
-    db: Option<i64>,
-    pub(crate) sentinel_user: Option<String>,
-    pub(crate) sentinel_password_file: Option<String>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            prefix: None,
-            compat: None,
-            limit: DEFAULT_TIMEOUT,
-            resp3: true,
-            push: true,
-            acks: 0,
-            acks_limit: None,
-            files: FileOptions::default(),
-            quarantine: None,
-            max_ttl: None,
-            trust_empty: None,
-            db: None,
-            sentinel_user: None,
-            sentinel_password_file: None,
-        }
-    }
+    pub(crate) files: FileOptions,
+    quarantine: Option<bool>,
+    max_ttl: Option<Ttl>,
+    trust_empty: Option<bool>,
+    pub(crate) db: Option<i64>,
+    sentinel_user: Option<String>,
+    sentinel_password_file: Option<String>,
 }
 
 impl Options {
@@ -70,35 +50,30 @@ impl Options {
         match (name, value.as_str()) {
             ("prefix", _) => self.prefix = Some(checked(name, value)?),
             ("compat", preset) => self.compat = Some(prefix_of(preset)?),
-            ("timeout", text) => self.limit = millis(name, text)?,
+            ("timeout", text) => self.limit = Some(millis(name, text)?),
             ("acks", text) => {
                 self.acks = text.parse().ok().filter(|acks| *acks <= REPLICAS_MAX).ok_or_else(|| {
                     Invalid::new(format!("acks= takes a number of replicas from 0 to {REPLICAS_MAX}, not {text:?}"))
                 })?;
             }
             ("acks_timeout", text) => self.acks_limit = Some(millis(name, text)?),
-            ("protocol", "resp2") => self.resp3 = false,
-            ("protocol", "resp3") => self.resp3 = true,
-            ("push", "off") => self.push = false,
-            ("push", "on") => self.push = true,
+            ("protocol", "resp2" | "resp3") => self.resp3 = Some(value == "resp3"),
+            ("push", "on" | "off") => self.push = Some(value == "on"),
             ("ca", file) => self.files.ca = Some(file.to_owned()),
             ("cert", file) => self.files.cert = Some(file.to_owned()),
             ("key", file) => self.files.key = Some(file.to_owned()),
             ("password_file", file) => self.files.password = Some(("password_file", file.to_owned())),
-            ("quarantine", "on") => self.quarantine = Some(true),
-            ("quarantine", "off") => self.quarantine = Some(false),
+            ("quarantine", "on" | "off") => self.quarantine = Some(value == "on"),
             ("max_ttl", text) => {
                 let ttl = text.parse().ok().and_then(|ms| Ttl::new(Duration::from_millis(ms)).ok());
                 self.max_ttl = Some(ttl.ok_or_else(|| {
                     Invalid::new(format!("max_ttl= takes milliseconds from 10 to 86400000, not {text:?}"))
                 })?);
             }
-            ("trust_empty", "true") => self.trust_empty = Some(true),
-            ("trust_empty", "false") => self.trust_empty = Some(false),
+            ("trust_empty", "true" | "false") => self.trust_empty = Some(value == "true"),
             ("db", text) => {
-                let db = text.parse().ok().filter(|db| *db >= 0);
-                self.db =
-                    Some(db.ok_or_else(|| Invalid::new(format!("db= takes the number of a database, not {text:?}")))?);
+                let invalid = || Invalid::new(format!("db= takes the number of a database, not {text:?}"));
+                self.db = Some(text.parse().ok().filter(|db| *db >= 0).ok_or_else(invalid)?);
             }
             ("sentinel_user", _) => self.sentinel_user = Some(value),
             ("sentinel_password_file", file) => self.sentinel_password_file = Some(file.to_owned()),
@@ -116,35 +91,23 @@ impl Options {
         Ok(())
     }
 
-    /// The URL of a socket cannot contain a database after the path.
-    pub(crate) fn with_socket(&self, info: ConnectionInfo) -> Result<ConnectionInfo, Invalid> {
-        match self.db {
-            None => Ok(info),
-            Some(db) if matches!(info.addr(), ConnectionAddr::Unix(_)) => {
-                let settings = info.redis_settings().clone().set_db(db);
-                Ok(info.set_redis_settings(settings))
-            }
-            Some(_) => Err(Invalid::new("db= is for redis+unix:// URLs; in others, write redis://HOST/DB")),
-        }
-    }
-
-    /// The files of the URL, read for the first time.
-    pub(crate) fn secret_files(&self, info: &ConnectionInfo) -> Result<SecretFiles, Invalid> {
-        if self.files.password.is_some() && info.redis_settings().password().is_some() {
-            return Err(Invalid::new("the password is in the URL, and password_file= is set too: use one of them"));
-        }
-        SecretFiles::new(self.files.clone())
-    }
-
     /// Rejects options that would have no effect.
-    pub(crate) fn check_sentinel(&self, has_sentinels: bool) -> Result<(), Invalid> {
-        if !has_sentinels && (self.sentinel_user.is_some() || self.sentinel_password_file.is_some()) {
-            return Err(Invalid::new("sentinel_user= and sentinel_password_file= are for redis+sentinel:// URLs"));
-        }
-        if self.sentinel_user.is_some() && self.sentinel_password_file.is_none() {
-            return Err(Invalid::new("sentinel_user= needs sentinel_password_file="));
-        }
-        Ok(())
+    pub(crate) fn check(&self, info: &ConnectionInfo, has_sentinels: bool) -> Result<(), Invalid> {
+        let (has_user, has_file) = (self.sentinel_user.is_some(), self.sentinel_password_file.is_some());
+        let is_twice = self.files.password.is_some() && info.redis_settings().password().is_some();
+        let refused = [
+            (is_twice, "the password is in the URL, and password_file= is set too: use one of them"),
+            (
+                (has_user || has_file) && !has_sentinels,
+                "sentinel_user= and sentinel_password_file= are for redis+sentinel:// URLs",
+            ),
+            (has_user && !has_file, "sentinel_user= needs sentinel_password_file="),
+            (
+                self.prefix.is_some() && self.compat.is_some(),
+                "compat= and prefix= both set the prefix: use one of them",
+            ),
+        ];
+        refused.into_iter().find(|(is_refused, _)| *is_refused).map_or(Ok(()), |(_, why)| Err(Invalid::new(why)))
     }
 
     /// The login at the sentinels, whose users are not those of the master, and the files for it.
@@ -158,34 +121,30 @@ impl Options {
     }
 
     /// The prefix of either option.
-    pub(crate) fn prefix(&self) -> Result<String, Invalid> {
-        match (&self.prefix, &self.compat) {
-            (Some(_), Some(_)) => Err(Invalid::new("compat= and prefix= both set the prefix: use one of them")),
-            (given, preset) => Ok(given.as_ref().or(preset.as_ref()).cloned().unwrap_or_default()),
-        }
+    pub(crate) fn prefix(&self) -> String {
+        self.prefix.as_ref().or(self.compat.as_ref()).cloned().unwrap_or_default()
     }
 
     pub(crate) fn quarantine(&self, role: Role, prefix: &str) -> Result<Option<Quarantine>, Invalid> {
-        if role == Role::ClusterNode {
-            if self.quarantine == Some(true) || self.max_ttl.is_some() || self.trust_empty.is_some() {
-                return Err(Invalid::new(
-                    "redis+cluster:// has no quarantine: its marker is one key, and scripts of a cluster can only read keys in the slot of \
-                     the lock; without one, a failover may lose the last locks, so let the protected resource check fencing tokens, or \
-                     use redlock:// or redis+sentinel:// with quarantine=on",
-                ));
+        let (is_on, has_options) =
+            (self.quarantine == Some(true), self.max_ttl.is_some() || self.trust_empty.is_some());
+        let refused = match role {
+            Role::ClusterNode if is_on || has_options => {
+                "redis+cluster:// has no quarantine: its marker is one key, and scripts of a cluster can only read keys in the slot of \
+                 the lock; without one, a failover may lose the last locks, so let the protected resource check fencing tokens, or \
+                 use redlock:// or redis+sentinel:// with quarantine=on"
             }
-            return Ok(None);
-        }
-        if role == Role::Member && self.quarantine == Some(false) {
-            return Err(Invalid::new(
+            Role::Member if self.quarantine == Some(false) => {
                 "redlock:// always has a quarantine: without it, two clients could hold one lock after a restart. \
-                 trust_empty=true trusts each server at once, at your risk",
-            ));
-        }
-        if role == Role::Alone && self.quarantine != Some(true) {
-            if self.max_ttl.is_some() || self.trust_empty.is_some() {
-                return Err(Invalid::new("max_ttl= and trust_empty= require quarantine=on"));
+                 trust_empty=true trusts each server at once, at your risk"
             }
+            Role::Alone if !is_on && has_options => "max_ttl= and trust_empty= require quarantine=on",
+            _ => "",
+        };
+        if !refused.is_empty() {
+            return Err(Invalid::new(refused));
+        }
+        if role != Role::Member && !is_on {
             return Ok(None);
         }
         let max_ttl = self.max_ttl.map_or_else(|| Ttl::new(LONGEST_TTL), Ok)?;

@@ -2,9 +2,8 @@
 
 use fencelock_core::Invalid;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use std::fs::{File, OpenOptions};
-use std::io;
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, Read};
 
 /// The URL with this password, unless it has one. The addresses after the first belong to the same login.
 pub(crate) fn for_all(url: &str, password: &str) -> String {
@@ -51,34 +50,21 @@ pub(crate) struct FileOptions {
 /// Only regular files are read, because a pipe may block and a device may have no end.
 pub(crate) fn read(option: &str, file: &str, most: u64) -> Result<Vec<u8>, Invalid> {
     let refused = |error: io::Error| Invalid::new(format!("{option}={file} cannot be read: {error}"));
-    let opened = without_waiting(File::options().read(true)).open(file).map_err(refused)?;
-    if !opened.metadata().map_err(refused)?.is_file() {
+    if !std::fs::metadata(file).map_err(refused)?.is_file() {
         return Err(Invalid::new(format!("{option}={file} is not a regular file")));
     }
     let mut bytes = Vec::new();
-    opened.take(most + 1).read_to_end(&mut bytes).map_err(refused)?;
+    File::open(file).and_then(|opened| opened.take(most + 1).read_to_end(&mut bytes)).map_err(refused)?;
     if bytes.len() as u64 > most {
         return Err(Invalid::new(format!("{option}={file} is longer than {most} bytes")));
     }
     Ok(bytes)
 }
 
-/// On Unix, opening a pipe waits for its writer.
-#[cfg(unix)]
-fn without_waiting(options: &mut OpenOptions) -> &mut OpenOptions {
-    use std::os::unix::fs::OpenOptionsExt;
-    options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
-}
-
-#[cfg(not(unix))]
-fn without_waiting(options: &mut OpenOptions) -> &mut OpenOptions {
-    options
-}
-
 #[cfg(test)]
 mod tests {
     use crate::{ClusterScheme, QuorumScheme, RedisScheme};
-    use fencelock_core::SchemeCommands;
+    use fencelock_core::Scheme;
 
     #[test]
     fn every_server_without_a_password_gets_it() {
@@ -98,7 +84,7 @@ mod tests {
             ("redlock://a:1,u:p@b,u@c?max_ttl=5", "redlock://:s%2F3%40t@a:1,u:p@b,u:s%2F3%40t@c?max_ttl=5"),
             ("redlock+tls://a", "redlock+tls://:s%2F3%40t@a"),
         ];
-        let with_password = |scheme: &dyn SchemeCommands, table: &[(&str, &str)]| {
+        let with_password = |scheme: &dyn Scheme, table: &[(&str, &str)]| {
             for (url, expected) in table {
                 assert_eq!(scheme.with_password(url, "s/3@t").as_deref(), Ok(*expected));
             }
@@ -110,7 +96,7 @@ mod tests {
 
     #[test]
     fn every_form_of_url_takes_a_password() {
-        let schemes: [&dyn SchemeCommands; 3] = [&RedisScheme, &ClusterScheme, &QuorumScheme];
+        let schemes: [&dyn Scheme; 3] = [&RedisScheme, &ClusterScheme, &QuorumScheme];
         for form in schemes.iter().flat_map(|scheme| scheme.forms().iter().map(move |form| (scheme, form))) {
             let (scheme, form) = form;
             assert!(scheme.with_password(form.url, "s3cret").unwrap().contains(":s3cret@"), "{form:?}");

@@ -3,11 +3,11 @@
 use crate::tls;
 use crate::tls::Certificates;
 use crate::url::password::{FileOptions, read};
-use fencelock_core::{Fault, Invalid};
+use fencelock_core::{Fault, Invalid, lock};
 use redis::{ConnectionInfo, RedisResult};
 use std::fmt;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 const PASSWORD_MAX: u64 = 1 << 12;
 
@@ -66,7 +66,7 @@ impl SecretFiles {
     }
 
     fn current(&self) -> Secrets {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&self.last);
         match self.options.read() {
             Ok(secrets) => *last = secrets,
             Err(invalid) => tracing::warn!("{invalid}; its last content is used"),

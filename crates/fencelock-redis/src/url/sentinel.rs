@@ -1,6 +1,6 @@
 //! `redis+sentinel://[user:password@]host[:port],...,/MASTER[/db]`.
 
-use super::hosts::{host_and_port, listed_twice, shown};
+use super::hosts::{listed, shown};
 use super::options::percent_decoded;
 use fencelock_core::Invalid;
 
@@ -28,29 +28,15 @@ impl SentinelUrl {
             _ => return Ok(None),
         };
         let (authority, path) = rest.split_once('/').ok_or_else(form)?;
-        let (credentials, list) = authority.rsplit_once('@').map_or(("", authority), |(user, list)| (user, list));
-        let hosts =
-            list.split(',').map(|text| host_and_port(text, PORT).ok_or_else(form)).collect::<Result<Vec<_>, _>>()?;
-        if hosts.len() > SENTINELS_MAX {
-            return Err(Invalid::new(format!(
-                "a URL lists at most {SENTINELS_MAX} sentinels, and this one lists {}",
-                hosts.len()
-            )));
-        }
-        if let Some(twice) = listed_twice(&hosts) {
-            return Err(Invalid::new(format!(
-                "the sentinel {} is listed twice: it would have two votes",
-                shown(twice)
-            )));
-        }
+        let sentinels = ("sentinel", SENTINELS_MAX, ": it would have two votes");
+        let (login, hosts) = listed(authority, PORT, sentinels, form)?;
         let (master, db) = path.split_once('/').unwrap_or((path, ""));
         let master = percent_decoded(master)?;
         if master.is_empty() || master.chars().any(|c| c.is_whitespace() || c.is_control()) {
             return Err(form());
         }
         let scheme = if tls { "rediss" } else { "redis" };
-        let at = if credentials.is_empty() { "" } else { "@" };
-        let server = format!("{scheme}://{credentials}{at}{}/{db}", shown(&hosts[0]));
+        let server = format!("{scheme}://{login}{}/{db}", shown(&hosts[0]));
         Ok(Some(Self { tls, hosts, master, server }))
     }
 

@@ -2,7 +2,7 @@
 
 use super::acks::Acks;
 use super::hosts::{Address, shown};
-use super::options::{Options, Role, percent_decoded};
+use super::options::{DEFAULT_TIMEOUT, Options, Role, percent_decoded};
 use super::secrets::SecretFiles;
 use super::sentinel::SentinelUrl;
 use crate::cluster::view::ClusterView;
@@ -81,30 +81,38 @@ impl Target {
             // The message does not contain the URL, which may include a password.
             reason(&base).unwrap_or_else(|| unusable(&error))
         })?;
-        let info = match login {
-            Some(login) => with_login(info, login)?,
-            None => info,
-        };
-        let info = with_settings(info);
+        let info = with_settings(info, login)?;
         let mut options = Options::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             options.read(pair)?;
         }
-        let info = options.with_socket(info)?;
+        let info = match options.db {
+            None => info,
+            // The URL of a socket cannot contain a database after the path.
+            Some(db) if matches!(info.addr(), ConnectionAddr::Unix(_)) => {
+                let settings = info.redis_settings().clone().set_db(db);
+                info.set_redis_settings(settings)
+            }
+            Some(_) => return Err(Invalid::new("db= is for redis+unix:// URLs; in others, write redis://HOST/DB")),
+        };
+        options.check(&info, sentinel_url.is_some())?;
+        let (prefix, limit) = (options.prefix(), options.limit.unwrap_or(DEFAULT_TIMEOUT));
         let name = match &sentinel_url {
             Some(url) => url.name(info.redis_settings().db()),
             None => name_of(&info),
         };
-        let files = Arc::new(options.secret_files(&info)?);
-        let prefix = options.prefix()?;
+        let files = Arc::new(SecretFiles::new(options.files.clone())?);
         let mut quarantine = options.quarantine(role, &prefix)?;
-        options.check_sentinel(sentinel_url.is_some())?;
-        let sentinels = match &sentinel_url {
-            Some(url) => Some(Arc::new(sentinels(url, &options, quarantine.is_some(), &info)?)),
-            None => None,
-        };
-        if let (Some(url), Some(quarantine)) = (&sentinel_url, &mut quarantine) {
-            quarantine.monitor(&url.deployment());
+        let mut sentinels = None;
+        if let Some(url) = &sentinel_url {
+            // The sentinels have separate credentials, and the same certificates.
+            let (login, files) = options.sentinel_login()?;
+            let addressed = |address: &Address| info.clone().set_addr(at(info.addr(), address));
+            let node = |address: &Address| addressed(address).set_redis_settings(login.clone());
+            sentinels = Some(Arc::new(Sentinels::new(url, limit, quarantine.is_some(), &Arc::new(files), node)));
+            if let Some(quarantine) = &mut quarantine {
+                quarantine.monitor(&url.deployment());
+            }
         }
         let client = files.client(info).map_err(|error| unusable(&error))?;
         Ok(Self {
@@ -113,10 +121,10 @@ impl Target {
             files,
             name,
             prefix,
-            limit: options.limit,
-            resp3: options.resp3,
-            push: options.push,
-            acks: Acks::new(options.acks, options.acks_limit.unwrap_or(options.limit)),
+            limit,
+            resp3: options.resp3.unwrap_or(true),
+            push: options.push.unwrap_or(true),
+            acks: Acks::new(options.acks, options.acks_limit.unwrap_or(limit)),
             quarantine,
             cluster: None,
             is_internal: false,
@@ -143,25 +151,28 @@ impl Target {
     }
 
     /// The node of a cluster at this address, with the credentials and options of this URL.
-    pub(crate) fn node_of(&self, cluster: &Arc<ClusterView>, address: &Address) -> RedisResult<Self> {
-        let node = self.at(address)?;
+    pub(crate) fn node_of(&self, cluster: &Arc<ClusterView>, address: &Address) -> Result<Self, Invalid> {
+        let node = self.at(address).map_err(|error| Invalid::new(error.to_string()))?;
         Ok(Self { name: name_of(node.client.get_connection_info()), cluster: Some(Arc::clone(cluster)), ..node })
     }
 
-    /// Host and port; `None` for a socket.
-    pub(crate) fn tcp_address(&self) -> Option<Address> {
+    /// The host without brackets, its port, and whether it is reached over TLS; `None` for a socket.
+    pub(crate) fn tcp(&self) -> Option<(&str, u16, bool)> {
         match self.client.get_connection_info().addr() {
-            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => Some((host.clone(), *port)),
+            ConnectionAddr::Tcp(host, port) => Some((host, *port, false)),
+            ConnectionAddr::TcpTls { host, port, .. } => Some((host, *port, true)),
             _ => None,
         }
     }
 
+    /// Host and port; `None` for a socket.
+    pub(crate) fn tcp_address(&self) -> Option<Address> {
+        self.tcp().map(|(host, port, _)| (host.to_owned(), port))
+    }
+
     /// The host without brackets; empty for a socket.
     pub(crate) fn host(&self) -> &str {
-        match self.client.get_connection_info().addr() {
-            ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
-            _ => "",
-        }
+        self.tcp().map_or("", |(host, ..)| host)
     }
 
     /// The same server with other connection settings, and the present content of the files of the URL.
@@ -203,19 +214,6 @@ fn socket_login(base: &str) -> (Cow<'_, str>, Option<&str>) {
     }
 }
 
-fn with_login(info: ConnectionInfo, login: &str) -> Result<ConnectionInfo, Invalid> {
-    let (user, password) = login.split_once(':').unwrap_or((login, ""));
-    let (user, password) = (percent_decoded(user)?, percent_decoded(password)?);
-    let mut settings = info.redis_settings().clone();
-    if !user.is_empty() {
-        settings = settings.set_username(user);
-    }
-    if !password.is_empty() {
-        settings = settings.set_password(password);
-    }
-    Ok(info.set_redis_settings(settings))
-}
-
 /// The same kind of connection to another address.
 fn at(addr: &ConnectionAddr, (host, port): &Address) -> ConnectionAddr {
     match addr {
@@ -226,37 +224,29 @@ fn at(addr: &ConnectionAddr, (host, port): &Address) -> ConnectionAddr {
     }
 }
 
-/// The sentinels have separate credentials, and the same certificates.
-fn sentinels(
-    url: &SentinelUrl,
-    options: &Options,
-    needs_majority: bool,
-    server: &ConnectionInfo,
-) -> Result<Sentinels, Invalid> {
-    let (login, files) = options.sentinel_login()?;
-    let info =
-        |address: &Address| server.clone().set_addr(at(server.addr(), address)).set_redis_settings(login.clone());
-    Ok(Sentinels::new(url, options.limit, needs_majority, &Arc::new(files), info))
-}
-
-fn with_settings(info: ConnectionInfo) -> ConnectionInfo {
+fn with_settings(info: ConnectionInfo, login: Option<&str>) -> Result<ConnectionInfo, Invalid> {
     // Small requests with a waiting caller: Nagle's algorithm would delay them.
     let tcp = info.tcp_settings().clone().set_nodelay(true);
     // Some proxies close the connection at CLIENT SETINFO, which the driver sends otherwise.
-    let settings = info.redis_settings().clone().set_skip_set_lib_name();
-    info.set_tcp_settings(tcp).set_redis_settings(settings)
+    let mut settings = info.redis_settings().clone().set_skip_set_lib_name();
+    let (user, password) = login.map_or(("", ""), |login| login.split_once(':').unwrap_or((login, "")));
+    if !user.is_empty() {
+        settings = settings.set_username(percent_decoded(user)?);
+    }
+    if !password.is_empty() {
+        settings = settings.set_password(percent_decoded(password)?);
+    }
+    Ok(info.set_tcp_settings(tcp).set_redis_settings(settings))
 }
 
 fn name_of(info: &ConnectionInfo) -> String {
-    let db = info.redis_settings().db();
-    let address = match info.addr() {
-        ConnectionAddr::Tcp(host, port) => format!("redis://{}", shown(&(host.clone(), *port))),
-        ConnectionAddr::TcpTls { host, port, .. } => format!("rediss://{}", shown(&(host.clone(), *port))),
-        other => {
-            return if db == 0 { format!("redis+unix://{other}") } else { format!("redis+unix://{other}?db={db}") };
-        }
+    let (address, before_db) = match info.addr() {
+        ConnectionAddr::Tcp(host, port) => (format!("redis://{}", shown(&(host.clone(), *port))), "/"),
+        ConnectionAddr::TcpTls { host, port, .. } => (format!("rediss://{}", shown(&(host.clone(), *port))), "/"),
+        other => (format!("redis+unix://{other}"), "?db="),
     };
-    if db == 0 { address } else { format!("{address}/{db}") }
+    let db = info.redis_settings().db();
+    if db == 0 { address } else { format!("{address}{before_db}{db}") }
 }
 
 #[cfg(test)]

@@ -24,21 +24,6 @@ async fn grants(quorum: &dyn Backend, claim: &Claim) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hundred_claims_do_not_queue_behind_a_frozen_server() {
-    let Some(servers) = servers_or_skip(3) else { return };
-    init(&url(&servers), true).await.unwrap();
-    let quorum = connect(&url(&servers)).await.unwrap();
-    servers[1].freeze();
-    let begun = Instant::now();
-    let claims: Vec<_> = (0..100).map(|n| claim(&format!("k{n}"))).collect();
-    futures_util::future::join_all(claims.iter().map(|claim| grants(&*quorum, claim))).await;
-    let took = begun.elapsed();
-    servers[1].thaw();
-    // Its first limit is five seconds, and one after the other they would wait for it a hundred times.
-    assert!(took < Duration::from_secs(60), "{took:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn slow_servers_are_waited_for_as_long_as_the_url_says() {
     let Some(servers) = servers_or_skip(3) else { return };
     let url = redlock_url(&servers, "trust_empty=true&node_timeout=30000");

@@ -50,36 +50,6 @@ async fn a_majority_that_arrives_too_late_is_released_everywhere() {
     assert_eq!(test.taken("k").await, 0);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_claim_that_arrives_after_its_round_is_released() {
-    let test = TestQuorum::new(3);
-    let other = claim("k", TEN_SECONDS);
-    test.nodes[0].take(&other).await;
-    test.nodes[1].take(&other).await;
-    test.nodes[2].road(Road::Slow(ms(300)));
-    test.is_busy(&claim("k", TEN_SECONDS)).await;
-    test.nodes[2].road(Road::Refusing);
-    sleep(ms(600)).await;
-    assert!(test.nodes[2].holding("k").await.is_some(), "no release has arrived");
-    test.nodes[2].road(Road::Open);
-    sleep(ms(900)).await;
-    assert_eq!(test.nodes[2].holding("k").await, None);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_claim_that_arrives_after_its_limit_is_released() {
-    let test = TestQuorum::new(3);
-    let other = claim("k", TEN_SECONDS);
-    test.nodes[0].take(&other).await;
-    test.nodes[1].take(&other).await;
-    test.nodes[2].road(Road::Slow(ms(1_500)));
-    test.is_busy(&claim("k", TEN_SECONDS)).await;
-    // A release that is sent earlier arrives earlier.
-    test.nodes[2].road(Road::Open);
-    sleep(ms(3_000)).await;
-    assert_eq!(test.nodes[2].holding("k").await, None);
-}
-
 /// The replies of the nodes come in any order, after their limits or never, and the caller gives up at any moment.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_left_and_a_hold_keeps_its_majority_in_any_storm() {
@@ -121,34 +91,6 @@ async fn an_uncontended_lock_costs_two_requests_to_each_node() {
     assert_eq!(test.release(&claim).await, Ok(Release::Released));
     sleep(ms(100)).await;
     assert!(test.nodes.iter().all(|node| node.requests() == 2));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_dropped_claim_leaves_no_lock() {
-    let test = TestQuorum::new(3);
-    for node in &test.nodes {
-        node.road(Road::Slow(ms(10)));
-    }
-    let given_up = timeout(ms(5), test.quorum.acquire(&claim("k", TEN_SECONDS))).await;
-    assert!(given_up.is_err(), "it is under way");
-    sleep(ms(12)).await;
-    assert_eq!(test.taken("k").await, 3, "the claims arrived");
-    sleep(ms(50)).await;
-    assert_eq!(test.taken("k").await, 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_claim_that_is_dropped_before_its_result_is_read_leaves_no_lock() {
-    let test = TestQuorum::new(3);
-    let claim = claim("k", TEN_SECONDS);
-    let mut claiming = Box::pin(test.quorum.acquire(&claim));
-    let polled = poll_fn(|cx| Poll::Ready(claiming.as_mut().poll(cx).is_ready())).await;
-    assert!(!polled, "it is under way");
-    sleep(ms(5)).await;
-    assert_eq!(test.taken("k").await, 3, "it is won");
-    drop(claiming);
-    sleep(ms(5)).await;
-    assert_eq!(test.taken("k").await, 0);
 }
 
 /// With one worker, the task that was spawned last runs first: that of the release.

@@ -11,7 +11,7 @@ use config::{Location, Source};
 use fencelock_core::register::{Expect, Record, Settings};
 use fencelock_core::{
     Answer, BootClock, BoxFuture, Clock, Connecting, Fault, Finding, Invalid, Key, Listener, Listeners, Scheme, Span,
-    Unknown, UrlForm,
+    Unknown, UrlForm, lock,
 };
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Limited};
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use session::Sessions;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use watch::Watches;
 
@@ -48,6 +48,8 @@ struct Leases {
     accepted: AtomicBool,
     /// The namespace exists.
     found: AtomicBool,
+    /// This client may replace what it has created.
+    replaces: AtomicBool,
     /// The latest answers. What is being written is not known.
     known: Mutex<HashMap<Key, LeaseObject>>,
     watches: Watches,
@@ -79,6 +81,7 @@ impl Leases {
             path: format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"),
             accepted: AtomicBool::new(false),
             found: AtomicBool::new(false),
+            replaces: AtomicBool::new(false),
             known: Mutex::default(),
             watches: Watches::default(),
             listeners: Listeners::default(),
@@ -89,7 +92,8 @@ impl Leases {
         Unknown::new(&*self.sessions.name, fault, detail)
     }
 
-    /// Sends a request; again with new credentials if these are refused, because then it was not executed.
+    /// Sends a request; again with new credentials if these are refused, or with new authorities if these have not signed the certificate of
+    /// the server, because then it was not executed.
     async fn open(&self, method: &Method, path: &str, body: Option<&Value>) -> Result<Response<Incoming>, Unknown> {
         let uri = format!("{}{}{path}", self.sessions.server, self.path);
         let mut refused = None;
@@ -103,9 +107,13 @@ impl Leases {
             let request = request.body(body.map(Value::to_string).unwrap_or_default());
             let request = request.map_err(|error| self.error(Fault::Other, error.to_string()))?;
             let response = tokio::time::timeout(LIMIT, session.http.request(request)).await.map_err(|_| self.late())?;
-            let response = response.map_err(|error| self.broken(&error))?;
-            if response.status().as_u16() != 401 || refused.is_some() {
-                return Ok(response);
+            match response {
+                Ok(response) if response.status().as_u16() != 401 || refused.is_some() => return Ok(response),
+                // As rustls says it: its error is hidden in those of others.
+                Err(error) if refused.is_some() || !root_cause(&error).contains("invalid peer certificate") => {
+                    return Err(self.broken(&error));
+                }
+                _ => {}
             }
             refused = Some(session.opened);
         }
@@ -128,20 +136,15 @@ impl Leases {
     }
 
     fn broken(&self, error: &(dyn std::error::Error + 'static)) -> Unknown {
-        let cause = std::iter::successors(Some(error), |error| error.source()).last();
-        self.error(Fault::Unreachable, cause.map(ToString::to_string).unwrap_or_default())
+        self.error(Fault::Unreachable, root_cause(error))
     }
 
     fn unknown(&self, reply: &Reply) -> Unknown {
         reply.unknown(&self.sessions.name, self.accepted.load(Ordering::Relaxed))
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<Key, LeaseObject>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn learn(&self, key: &Key, lease: LeaseObject) {
-        let mut known = self.known();
+        let mut known = lock(&self.known);
         if known.len() >= KEYS && !known.contains_key(key) {
             known.clear();
         }
@@ -164,12 +167,22 @@ impl Leases {
         if found { Ok(()) } else { Err(self.unknown(&reply)) }
     }
 
+    /// Who may create a Lease but not replace it would be granted a lock that cannot be renewed. This stores nothing.
+    async fn may_replace(&self, key: &Key, lease: &Value) -> Result<(), Unknown> {
+        let reply = self.send(&Method::PUT, &format!("/{}?dryRun=All", lease::name(key)), Some(lease)).await?;
+        if reply.status == 403 {
+            return Err(self.unknown(&reply));
+        }
+        self.replaces.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
     async fn get(&self, key: &Key) -> Result<Found, Unknown> {
         self.watches.touch(key);
         let reply = self.send(&Method::GET, &format!("/{}", lease::name(key)), None).await?;
         let date = reply.date;
         if reply.is_missing_lease() {
-            self.known().remove(key);
+            lock(&self.known).remove(key);
             if !self.found.load(Ordering::Relaxed) {
                 self.find().await?;
             }
@@ -190,7 +203,7 @@ impl Leases {
     async fn put(&self, key: &Key, expect: &Expect, bytes: &[u8]) -> Result<WriteReply, Unknown> {
         let no_record = |_| self.error(Fault::Other, "the record to write is not understood");
         let record = Record::from_bytes(bytes, key).map_err(no_record)?;
-        let before = self.known().remove(key).filter(|lease| Some(lease.version()) == *expect);
+        let before = lock(&self.known).remove(key).filter(|lease| Some(lease.version()) == *expect);
         let (method, name, before) = match (expect, before) {
             (None, _) => (Method::POST, String::new(), LeaseObject::absent(key)),
             (Some(_), Some(before)) => (Method::PUT, format!("/{}", lease::name(key)), before),
@@ -198,6 +211,9 @@ impl Leases {
             (Some(_), None) => return Ok(WriteReply::Refused { why: String::new() }),
         };
         let object = before.with(key, &record, BootClock.wall_micros());
+        if expect.is_none() && !self.replaces.load(Ordering::Relaxed) {
+            self.may_replace(key, &object).await?;
+        }
         let reply = self.send(&method, &format!("{name}?fieldManager=fencelock"), Some(&object)).await?;
         match reply.status {
             200 | 201 => {
@@ -285,6 +301,11 @@ impl Register for Leases {
         let refused = "no watch: the account may not, or watches many Leases already";
         self.watches.start(&self.this, key).then_some(()).ok_or_else(|| self.error(Fault::Unsupported, refused))
     }
+}
+
+fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
+    let cause = std::iter::successors(Some(error), |error| error.source()).last();
+    cause.map(ToString::to_string).unwrap_or_default()
 }
 
 #[cfg(test)]

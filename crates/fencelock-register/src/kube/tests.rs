@@ -7,8 +7,13 @@ use fencelock_core::register::Version;
 use fencelock_core::{
     Acquire, Backend, Claim, Event, Holder, HolderId, Intent, Owner, Release, Renew, Renewal, Sent, Ttl,
 };
-use fencelock_testkit::{HttpRequest, serve_http};
+use fencelock_testkit::{HttpRequest, TlsFiles, serve_http};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::mpsc;
 
@@ -593,6 +598,57 @@ async fn an_authority_without_a_certificate_is_not_taken_for_one_that_has_not_si
     let locks = connect(&format!("kube-lease:///jobs?kubeconfig={}", server.path("config").display())).unwrap();
     let refused = locks.inspect(&key()).await.unwrap_err().to_string();
     assert!(refused.contains("certificate-authority has no certificate"), "{refused}");
+}
+
+#[tokio::test]
+async fn who_may_create_and_not_replace_is_refused_before_its_first_lock() {
+    let refused = status(403, "User \"u\" cannot update resource \"leases\"");
+    let (server, locks) =
+        Server::with_watches([missing(), missing(), accepts(201), missing()], [accepts(201), refused]);
+    let denied = locks.acquire(&claim(1)).await.answer.unwrap_err();
+    assert!(denied.nodes()[0].fault == Fault::Denied && denied.to_string().contains("cannot update"), "{denied}");
+    assert!(server.request().starts_with("GET") && server.requests.try_recv().is_err(), "nothing is created");
+    assert!(matches!(locks.acquire(&claim(1)).await.answer, Ok(Acquire::Granted { .. })));
+}
+
+#[tokio::test]
+async fn an_authority_is_read_again_when_it_has_not_signed_the_certificate_of_the_server() {
+    let directories = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let [old, new] = directories.each_ref().map(|directory| TlsFiles::write_to(directory.path()).unwrap());
+    let (server, _) = Server::start([]);
+    let trust = |files: &TlsFiles| server.write("ca", &std::fs::read_to_string(&files.ca).unwrap());
+    let port = serve_tls([&old, &new, &new, &new, &new]);
+    trust(&old);
+    server.write("config", &kubeconfig(&format!("https://127.0.0.1:{port}\n    certificate-authority: ca"), "{}"));
+    let locks = connect(&format!("kube-lease:///jobs?kubeconfig={}", server.path("config").display())).unwrap();
+    locks.check().await.unwrap();
+    let refused = locks.check().await.unwrap_err().to_string();
+    assert!(refused.contains("invalid peer certificate"), "{refused}");
+    trust(&new);
+    locks.check().await.unwrap();
+}
+
+/// A server that has these certificates, one for each connection, and accepts each request.
+fn serve_tls<const N: usize>(certificates: [&TlsFiles; N]) -> u16 {
+    let provider = || Arc::new(rustls::crypto::ring::default_provider());
+    let config = |files: &TlsFiles| {
+        let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
+        let chain = CertificateDer::pem_file_iter(&files.certificate).unwrap().map(Result::unwrap).collect();
+        let key = PrivateKeyDer::from_pem_file(&files.key).unwrap();
+        Arc::new(builder.with_no_client_auth().with_single_cert(chain, key).unwrap())
+    };
+    let (configs, listener) = (certificates.map(config), TcpListener::bind("127.0.0.1:0").unwrap());
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for (config, stream) in configs.into_iter().zip(listener.incoming().flatten()) {
+            let mut stream = StreamOwned::new(ServerConnection::new(config).unwrap(), stream);
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(b"HTTP/1.1 201 X\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}");
+            // What is left unread would reset the connection.
+            let _ = std::io::copy(&mut stream, &mut std::io::sink());
+        }
+    });
+    port
 }
 
 #[tokio::test]

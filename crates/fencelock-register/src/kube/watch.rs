@@ -1,7 +1,7 @@
 //! Watches: who holds a Lease is told within milliseconds. They are hints, and each needs a connection.
 
 use super::{LIMIT, Leases};
-use fencelock_core::{Event, Key};
+use fencelock_core::{Event, Key, lock};
 use futures_util::{StreamExt, TryStreamExt};
 use http::Method;
 use http_body_util::BodyExt;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Mutex, Weak};
 use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -41,18 +41,14 @@ struct Watch {
 }
 
 impl Watches {
-    fn watched(&self) -> MutexGuard<'_, HashMap<Key, Watch>> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The key is used.
     pub(super) fn touch(&self, key: &Key) {
-        self.watched().entry(key.clone()).and_modify(|watch| watch.used = Instant::now());
+        lock(&self.watched).entry(key.clone()).and_modify(|watch| watch.used = Instant::now());
     }
 
     /// Watches this key for some minutes. Returns whether it does.
     pub(super) fn start(&self, leases: &Weak<Leases>, key: &Key) -> bool {
-        let mut watched = self.watched();
+        let mut watched = lock(&self.watched);
         // It ends with the runtime where it began.
         watched.retain(|_, watch| !watch.task.is_finished());
         if self.denied.load(Ordering::Relaxed) || (watched.len() >= MOST && !watched.contains_key(key)) {
@@ -67,7 +63,7 @@ impl Watches {
 
     /// Whether the watch goes on; if not, it is forgotten.
     fn goes_on(&self, key: &Key) -> bool {
-        let mut watched = self.watched();
+        let mut watched = lock(&self.watched);
         let is_used = watched.get(key).is_some_and(|watch| watch.used.elapsed() < LIFE);
         let goes_on = is_used && !self.denied.load(Ordering::Relaxed);
         if !goes_on {
@@ -79,7 +75,7 @@ impl Watches {
 
 impl Drop for Watches {
     fn drop(&mut self) {
-        self.watched().values().for_each(|watch| watch.task.abort());
+        lock(&self.watched).values().for_each(|watch| watch.task.abort());
     }
 }
 
@@ -118,7 +114,7 @@ fn tell(leases: &Leases, key: &Key, line: &str) {
         Some("DELETED") => "",
         _ => return,
     };
-    let is_news = leases.known().get(key).is_some_and(|lease| lease.identity() != identity);
+    let is_news = lock(&leases.known).get(key).is_some_and(|lease| lease.identity() != identity);
     if is_news {
         leases.listeners.send(&Event::Changed { key: key.clone() });
     }

@@ -3,7 +3,7 @@
 
 use crate::web;
 use async_trait::async_trait;
-use fencelock_core::{BootClock, Clock, Fault, Span, Unknown};
+use fencelock_core::{BootClock, Clock, Fault, Span, Unknown, lock};
 use http_body_util::BodyExt;
 use hyper_rustls::ConfigBuilderExt;
 use hyper_util::client::legacy::Client;
@@ -13,7 +13,7 @@ use object_store::client::{
     HttpResponseBody, HttpService,
 };
 use rustls::RootCertStore;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// What the answer to a request showed. It travels with the request, because an error has neither.
@@ -47,11 +47,11 @@ impl Answered {
 
 impl Receipt {
     pub(super) fn get(&self) -> Answered {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.0).clone()
     }
 
     fn set(&self, answered: Answered) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = answered;
+        *lock(&self.0) = answered;
     }
 
     fn fill(&self, response: &http::Response<impl Sized>) {

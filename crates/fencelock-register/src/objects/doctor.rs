@@ -72,7 +72,7 @@ impl Objects {
                 Err(error) => Err(unknown(&self.name, "deleting", &error, &Answered::unseen())),
             }
         };
-        self.within(removed).await
+        self.within(1, removed).await
     }
 
     async fn round(&self, object: &str, seen: &mut Seen) -> Result<(), Unknown> {
@@ -80,9 +80,9 @@ impl Objects {
         for what in ["created", "replaced"] {
             let Some((version, body)) = self.race(object, &current, what, seen).await? else { return Ok(()) };
             let before = BootClock.wall_micros();
-            let found = self.within(self.get(object)).await?;
+            let found = self.within(1, self.get(object)).await?;
             seen.stale |= found.bytes != Some((version.clone(), body));
-            let other = self.within(self.get(&object.to_ascii_uppercase())).await?;
+            let other = self.within(1, self.get(&object.to_ascii_uppercase())).await?;
             seen.folds_case |= other.bytes.is_some();
             if let Some((date, modified)) = found.date.zip(found.modified) {
                 seen.apart = seen.apart.max(Some(date.abs_diff(modified)));
@@ -108,7 +108,7 @@ impl Objects {
             let mode = expect.as_ref().map_or(PutMode::Create, update);
             async move {
                 let begun = BootClock.now();
-                let written = self.within(self.send(object, mode, body.clone())).await;
+                let written = self.within(1, self.send(object, mode, body.clone())).await;
                 (written, body, BootClock.now().since(begun))
             }
         };

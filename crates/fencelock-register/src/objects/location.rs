@@ -1,6 +1,6 @@
 //! The URL of a store.
 
-use super::service::{Place, Service, check_setting};
+use super::service::{Service, check_setting};
 use crate::web::{decoded, is_address, options, polls, span, unknown_option};
 use fencelock_core::{Invalid, RetryPlan, parse_url};
 use object_store::ObjectStore;
@@ -113,7 +113,7 @@ impl Location {
         let Some(endpoint) = &self.endpoint else { return Ok(()) };
         let (protocol, rest) = endpoint.split_once("://").unwrap_or_default();
         let authority = rest.split('/').next().unwrap_or_default();
-        let is_address = is_address(&self.service.address(endpoint, &self.place()));
+        let is_address = self.server().is_some_and(|server| is_address(&server));
         let has_login = rest.contains('@') || authority.contains("%40");
         let is_plain = !authority.is_empty() && !has_login && !rest.contains(['?', '#']);
         if !is_plain || !matches!(protocol, "http" | "https") || !is_address {
@@ -139,9 +139,9 @@ impl Location {
         format!("{scheme}://{owners}{separator}{}{endpoint}", self.prefix)
     }
 
-    fn place(&self) -> Place<'_> {
-        let (owners, path_style) = (&*self.owners, self.path_style);
-        Place { owners, endpoint: self.endpoint.as_deref(), region: self.region.as_deref(), path_style }
+    /// The endpoint as the client needs it.
+    fn server(&self) -> Option<String> {
+        self.endpoint.as_ref().map(|endpoint| self.service.address(endpoint, &self.owners[0], self.path_style))
     }
 
     /// The client. It sends nothing yet.
@@ -150,7 +150,8 @@ impl Location {
     /// [`Invalid`] if a setting of the environment is invalid or missing.
     pub(super) fn open(&self) -> Result<Arc<dyn ObjectStore>, Invalid> {
         self.service.check(std::env::vars_os())?;
-        self.service.client(&self.place()).map_err(|error| Invalid::new(format!("{}: {error}", self.name())))
+        let client = self.service.client(&self.owners, self.server(), self.region.as_deref(), self.path_style);
+        client.map_err(|error| Invalid::new(format!("{}: {error}", self.name())))
     }
 }
 

@@ -77,15 +77,8 @@ impl Objects {
         answered.date.filter(|_| self.location.clock)
     }
 
-    async fn within<T>(&self, request: impl Future<Output = Result<T, Unknown>>) -> Result<T, Unknown> {
-        self.within_timeouts(1, request).await
-    }
-
-    async fn within_timeouts<T>(
-        &self,
-        many: u32,
-        request: impl Future<Output = Result<T, Unknown>>,
-    ) -> Result<T, Unknown> {
+    /// The answer to what may take the time of so many requests.
+    async fn within<T>(&self, many: u32, request: impl Future<Output = Result<T, Unknown>>) -> Result<T, Unknown> {
         let limit = self.location.timeout * many;
         let late = || Unknown::new(&*self.name, Fault::Timeout, format!("timeout {}", Span(limit)));
         tokio::time::timeout(limit, request).await.unwrap_or_else(|_| Err(late()))
@@ -183,18 +176,18 @@ impl Register for Objects {
     }
 
     fn read<'a>(&'a self, key: &'a Key) -> Answer<'a, Found> {
-        Box::pin(async move { self.within(self.get(&name::encode(key))).await })
+        Box::pin(async move { self.within(1, self.get(&name::encode(key))).await })
     }
 
     fn write_if<'a>(&'a self, key: &'a Key, expect: &'a Expect, bytes: Vec<u8>) -> Answer<'a, WriteReply> {
         Box::pin(async move {
             let mode = expect.as_ref().map_or(PutMode::Create, update);
-            self.within(self.put(&name::encode(key), mode, bytes)).await
+            self.within(1, self.put(&name::encode(key), mode, bytes)).await
         })
     }
 
     fn prove(&self) -> Answer<'_, ()> {
-        let proof = self.within_timeouts(TIMEOUTS_OF_A_PROOF, self.see_refusals());
+        let proof = self.within(TIMEOUTS_OF_A_PROOF, self.see_refusals());
         Box::pin(async move { if self.location.verify { proof.await } else { Ok(()) } })
     }
 
@@ -203,7 +196,7 @@ impl Register for Objects {
     }
 
     fn list(&self) -> Answer<'_, Vec<Key>> {
-        Box::pin(self.within_timeouts(TIMEOUTS_OF_A_LISTING, async move {
+        Box::pin(self.within(TIMEOUTS_OF_A_LISTING, async move {
             let prefix = Some(&self.location.prefix).filter(|prefix| !prefix.is_root());
             let found = self.caught("listing", self.store.list_with_delimiter(prefix)).await?;
             let found = found.map_err(|error| unknown(&self.name, "listing", &error, &Answered::unseen()))?;
@@ -260,7 +253,7 @@ const ROUNDS: usize = 8;
 impl Objects {
     /// Checks the address and the right to read.
     async fn check(&self) -> Result<(), Unknown> {
-        self.within(self.proof()).await.map(drop)
+        self.within(1, self.proof()).await.map(drop)
     }
 
     async fn proof(&self) -> Result<Option<(Version, Vec<u8>)>, Unknown> {

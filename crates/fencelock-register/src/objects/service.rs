@@ -18,15 +18,6 @@ pub(super) enum Service {
     Google,
 }
 
-/// Where a client is to connect.
-pub(super) struct Place<'a> {
-    /// The account of Azure, and the bucket.
-    pub(super) owners: &'a [String],
-    pub(super) endpoint: Option<&'a str>,
-    pub(super) region: Option<&'a str>,
-    pub(super) path_style: bool,
-}
-
 impl Service {
     pub(super) const ALL: [Self; 3] = [Self::S3, Self::Azure, Self::Google];
 
@@ -97,32 +88,38 @@ impl Service {
     }
 
     /// A client that sends each request once: a repetition would hide how long it took. Credentials come from the environment.
-    pub(super) fn client(self, place: &Place<'_>) -> Result<Arc<dyn ObjectStore>> {
-        let endpoint = place.endpoint.map(|endpoint| self.address(endpoint, place));
+    pub(super) fn client(
+        self,
+        owners: &[String],
+        endpoint: Option<String>,
+        region: Option<&str>,
+        path_style: bool,
+    ) -> Result<Arc<dyn ObjectStore>> {
         let connector = Connector { needs_tls: !endpoint.as_ref().is_some_and(|at| at.starts_with("http:")) };
         let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
-        let bucket = place.owners.last().map_or("", String::as_str);
+        let bucket = owners.last().map_or("", String::as_str);
         match self {
             Self::S3 => {
                 let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket).with_retry(retry);
                 builder = builder.with_http_connector(connector).with_conditional_put(S3ConditionalPut::ETagMatch);
-                builder = builder.with_virtual_hosted_style_request(!place.path_style);
+                builder = builder.with_virtual_hosted_style_request(!path_style);
                 // One object is deleted by a request of its own, which every store has.
                 builder = builder.with_config(AmazonS3ConfigKey::DisableBulkDelete, "true");
                 if let Some(endpoint) = endpoint {
                     // The one that takes precedence over what the environment says.
                     builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, endpoint);
                 }
-                if let Some(region) = place.region {
+                if let Some(region) = region {
                     builder = builder.with_region(region);
                 }
                 Ok(Arc::new(builder.build()?))
             }
             Self::Azure => {
                 let mut builder = MicrosoftAzureBuilder::from_env().with_container_name(bucket).with_retry(retry);
-                builder = builder.with_account(&place.owners[0]).with_http_connector(connector);
+                builder = builder.with_account(&owners[0]).with_http_connector(connector);
                 if let Some(endpoint) = endpoint {
-                    builder = builder.with_endpoint(endpoint);
+                    // AZURE_STORAGE_USE_EMULATOR would take precedence.
+                    builder = builder.with_endpoint(endpoint).with_use_emulator(false);
                 }
                 Ok(Arc::new(builder.build()?))
             }
@@ -138,9 +135,8 @@ impl Service {
     }
 
     /// The address of the account or bucket, which is a part of the path or of the host.
-    pub(super) fn address(self, endpoint: &str, place: &Place<'_>) -> String {
-        let owner = &place.owners[0];
-        match (self, place.path_style) {
+    pub(super) fn address(self, endpoint: &str, owner: &str, path_style: bool) -> String {
+        match (self, path_style) {
             (Self::Azure, true) => format!("{endpoint}/{owner}"),
             (Self::S3 | Self::Azure, false) => endpoint.replacen("://", &format!("://{owner}."), 1),
             _ => endpoint.to_owned(),
@@ -199,10 +195,7 @@ mod tests {
 
     #[test]
     fn the_owner_is_a_part_of_the_path_or_of_the_host() {
-        let owners = ["acct".to_owned(), "box".to_owned()];
-        let address = |service: Service, path_style| {
-            service.address("https://h:1", &Place { owners: &owners, endpoint: None, region: None, path_style })
-        };
+        let address = |service: Service, path_style| service.address("https://h:1", "acct", path_style);
         assert_eq!(address(Service::Azure, true), "https://h:1/acct");
         assert_eq!(address(Service::Azure, false), "https://acct.h:1");
         assert_eq!(address(Service::S3, true), "https://h:1", "the client adds the bucket");

@@ -6,7 +6,7 @@ use fencelock_core::{
 };
 use fencelock_register::RegisterLocks;
 use fencelock_register::objects::connect;
-use fencelock_testkit::{ObjectFaults, ObjectServer};
+use fencelock_testkit::{ObjectFaults, ObjectServer, serve_http};
 use libtest_mimic::Trial;
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,6 +76,17 @@ fn id(holder: u8) -> HolderId {
 
 pub(crate) fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+fn an_endpoint_takes_precedence_over_the_emulator_of_the_environment() {
+    let (sender, requests) = std::sync::mpsc::channel();
+    let port = serve_http(move |request| {
+        let _ = sender.send(request.head);
+        Some(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n".to_vec())
+    });
+    let url = format!("az://account/locks?endpoint=http://127.0.0.1:{port}");
+    Client::at(&url).is_refused("k", Fault::Denied, &url);
+    assert!(requests.try_recv().unwrap().starts_with("GET /account/locks/k.lock "));
 }
 
 fn a_lock_costs_three_requests_and_two_if_this_client_used_the_key_last() {
@@ -325,6 +336,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         what_another_program_wrote_stays,
         a_right_that_is_missing_is_named,
         a_wrong_address_is_told,
+        an_endpoint_takes_precedence_over_the_emulator_of_the_environment,
         a_key_is_free_only_if_the_store_says_that_its_object_does_not_exist,
         an_object_that_cannot_be_read_hides_no_lock,
         a_clock_that_is_off_is_told_if_the_store_refuses_it_and_harms_no_lock,

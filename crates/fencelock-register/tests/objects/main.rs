@@ -10,11 +10,13 @@ use libtest_mimic::Arguments;
 use std::process::{Command, ExitCode};
 
 /// The servers accept any, or those that they document.
-const CREDENTIALS: [(&str, &str); 5] = [
+const CREDENTIALS: [(&str, &str); 6] = [
     ("AWS_ACCESS_KEY_ID", "any"),
     ("AWS_SECRET_ACCESS_KEY", "any-secret"),
     ("AWS_REGION", "us-east-1"),
     ("AZURE_STORAGE_ACCOUNT_KEY", servers::AZURITE_KEY),
+    // An endpoint in the URL takes precedence.
+    ("AZURE_STORAGE_USE_EMULATOR", "true"),
     ("GOOGLE_BEARER_TOKEN", "any"),
 ];
 const IS_SET: &str = "FENCELOCK_TEST_CREDENTIALS";

@@ -2,10 +2,10 @@
 
 use fencelock_core::{
     Backend, BackendReport, BootClock, BoxFuture, Capabilities, Clock, ClockReading, Connecting, Finding, Key,
-    KeyTable, Listener, Listeners, Modes, Reply, Request, Scheme, UrlForm,
+    KeyTable, Listener, Listeners, Modes, Reply, Request, Scheme, UrlForm, lock,
 };
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, Weak};
 
 /// Locks in the memory of this process.
 ///
@@ -43,7 +43,7 @@ impl Memory {
     /// name, and [`Memory::of_this_process`], refer to other locks.
     pub fn named(name: &str) -> Arc<Self> {
         static NAMED: OnceLock<Mutex<HashMap<String, Weak<Memory>>>> = OnceLock::new();
-        let mut named = NAMED.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+        let mut named = lock(NAMED.get_or_init(Mutex::default));
         named.retain(|_, memory| memory.strong_count() > 0);
         if let Some(memory) = named.get(name).and_then(Weak::upgrade) {
             return memory;
@@ -62,7 +62,7 @@ impl Memory {
     /// Answers a request in one atomic step, and then sends its events.
     fn answer(&self, request: Request<'_>) -> Reply {
         let (reply, events) = {
-            let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut keys = lock(&self.keys);
             (keys.answer(request, ClockReading::of(&*self.clock)), keys.take_events())
         };
         for event in &events {

@@ -13,7 +13,16 @@
 //! | objects | machines that share a bucket of S3, Azure or Google | the TTL of the lease, and some seconds | the first claim after a release |
 //! | Leases | machines that share a Kubernetes cluster | the TTL of the lease, and some seconds | the first claim after a release |
 //!
-//! `File` needs the feature `file`, servers the feature `redis` (`redis-plain` without TLS); both are on by default. `Postgres` needs the feature `postgres`, objects the feature `object-store`, and Leases the feature `kube`. `File` needs Unix.
+//! # Cargo features
+//!
+//! | feature | default | adds |
+//! |---|---|---|
+//! | `file` | on | `file:`; Unix only |
+//! | `redis` | on | one Redis server, Sentinel, Cluster and a quorum, with TLS |
+//! | `redis-plain` | off | the same without TLS |
+//! | `postgres` | off | a PostgreSQL database |
+//! | `object-store` | off | a bucket of S3, Azure or Google |
+//! | `kube` | off | the Leases of Kubernetes |
 
 #[cfg(all(feature = "file", unix))]
 mod file;
@@ -23,8 +32,7 @@ mod tokio_clock;
 
 use fencelock_core::Backend;
 pub use fencelock_core::{
-    BootClock, Change, ConnectError, Connecting, ManualClock, RegisteredNode, Registering, Scheme, SchemeCommands,
-    UrlForm,
+    BootClock, Change, ConnectError, Connecting, ManualClock, RegisteredNode, Registering, Scheme, UrlForm,
 };
 #[cfg(feature = "postgres")]
 pub use fencelock_postgres::Postgres;

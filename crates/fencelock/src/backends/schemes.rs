@@ -228,17 +228,6 @@ mod tests {
     }
 
     #[test]
-    fn a_url_without_a_scheme_names_those_that_are_known() {
-        for url in ["nowhere:x", "/run/locks", "localhost"] {
-            let error = scheme_of(url).unwrap_err().to_string();
-            for form in built_in().iter().flat_map(|scheme| scheme.forms()) {
-                assert!(error.contains(form.url), "{error} should name {form:?}");
-            }
-        }
-        assert!(scheme_of(" ").unwrap_err().to_string().contains("empty"));
-    }
-
-    #[test]
     fn every_built_in_scheme_has_names_of_its_own() {
         let forms: Vec<_> = built_in().iter().flat_map(|scheme| scheme.forms().to_vec()).collect();
         for (number, form) in forms.iter().enumerate() {

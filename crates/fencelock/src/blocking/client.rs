@@ -1,10 +1,11 @@
 use super::{Election, Lock, LockAll, OnThread, OncePerWindow, Semaphore, Slots, facade, thread::ClientThread};
 use crate::driver::watch_exit;
 use crate::{
-    Backend, BackendReport, Capabilities, Clock, Drift, Error, Eviction, Finding, HolderId, Holding, Released,
-    WindowDone,
+    Backend, BackendReport, Capabilities, Clock, Drift, Error, Eviction, Finding, HolderId, Holding, Key, Mode,
+    Released, WindowDone,
 };
 use std::future::Future;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,8 +17,8 @@ use std::time::Duration;
 /// use fencelock::blocking::Client;
 ///
 /// let client = Client::connect("memory:")?;
-/// let guard = client.lock("sku:0001").acquire()?;
-/// let seen = client.inspect("sku:0001")?.expect("it is held");
+/// let guard = client.lock("lock:sku:1").acquire()?;
+/// let seen = client.inspect("lock:sku:1")?.expect("it is held");
 /// assert_eq!(client.list()?[0].key, seen.key);
 /// guard.release()?;
 /// # Ok::<(), fencelock::Error>(())
@@ -45,7 +46,7 @@ impl Client {
         making: impl Future<Output = Result<crate::Client, Error>> + Send + 'static,
     ) -> Result<Self, Error> {
         let thread = Arc::new(ClientThread::start()?);
-        let inner = thread.get(making)?;
+        let inner = thread.run(making)??;
         // A client that is never dropped is closed at the end of the program.
         watch_exit(thread.client.get_or_init(|| inner.driver()));
         Ok(Self { inner, thread })
@@ -78,6 +79,18 @@ impl Client {
     #[track_caller]
     pub fn lock_all<K: AsRef<str>>(&self, keys: impl IntoIterator<Item = K>) -> LockAll {
         self.beside(self.inner.lock_all(keys))
+    }
+
+    /// Returns locks on 1 to 34 keys, each in its own mode. See the async [`Client::lock_each`](crate::Client::lock_each).
+    #[track_caller]
+    pub fn lock_each(&self, locks: impl IntoIterator<Item = (Key, Mode)>) -> LockAll {
+        self.beside(self.inner.lock_each(locks))
+    }
+
+    /// Returns a lock on a file or a directory, and on everything below it. See the async [`Client::path`](crate::Client::path).
+    #[track_caller]
+    pub fn path(&self, path: impl AsRef<Path>) -> LockAll {
+        self.beside(self.inner.path(path))
     }
 
     facade! { Client:
@@ -158,31 +171,26 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Whether threads of this client share leases; on by default: see [`crate::Builder::sharing`].
-    pub fn sharing(self, sharing: bool) -> Self {
-        Self { inner: self.inner.sharing(sharing) }
+    facade! { Builder:
+        /// Whether threads of this client share leases; on by default.
+        pub fn sharing(self, sharing: bool) -> Self;
+
+        /// The limit of a batch of grants within this client while another client waits for the key.
+        pub fn batch(self, grants: u32, span: Duration) -> Self;
+
+        /// How long threads of this client pass a key among themselves, and for how long it then stays free for clients that only
+        /// poll.
+        pub fn yield_interval(self, stretch: Duration, pause: Duration) -> Self;
+
+        /// How long a lease without a waiting thread is kept for the next thread of this client; by default not at all.
+        pub fn idle_timeout(self, span: Duration) -> Self;
+
+        /// Sets the clock, and the bound for clock drift.
+        pub fn clock(self, clock: Arc<dyn Clock>, drift: Drift) -> Self;
     }
 
-    /// The limit of a batch of grants within this client while another client waits for the key: see [`crate::Builder::batch`].
-    pub fn batch(self, grants: u32, span: Duration) -> Self {
-        Self { inner: self.inner.batch(grants, span) }
-    }
-
-    /// How long threads of this client pass a key among themselves, and for how long it then stays free for clients that only
-    /// poll: see [`crate::Builder::yield_interval`].
-    pub fn yield_interval(self, stretch: Duration, pause: Duration) -> Self {
-        Self { inner: self.inner.yield_interval(stretch, pause) }
-    }
-
-    /// How long a lease without a waiting thread is kept for the next thread of this client; by default not at all: see
-    /// [`crate::Builder::idle_timeout`].
-    pub fn idle_timeout(self, span: Duration) -> Self {
-        Self { inner: self.inner.idle_timeout(span) }
-    }
-
-    /// Sets the clock, and the bound for clock drift: see [`crate::Builder::clock`].
-    pub fn clock(self, clock: Arc<dyn Clock>, drift: Drift) -> Self {
-        Self { inner: self.inner.clock(clock, drift) }
+    fn map(self, change: impl FnOnce(crate::Builder) -> crate::Builder) -> Self {
+        Self { inner: change(self.inner) }
     }
 
     /// Connects to the backend of `url`, like [`Client::connect`].

@@ -1,6 +1,6 @@
 use super::{ClientThread, Guard, OnThread, facade};
 use crate::settings::setters;
-use crate::{Error, FencingToken, Key, Leader, Observation, Released};
+use crate::{Error, FencingToken, Key, Leader, Observation};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,11 +75,11 @@ impl Leadership {
     }
 
     /// Ends the term, and waits for the confirmation of the backend. If the backend has a queue, the same request hands the
-    /// leadership to the next candidate. If the term was already over, this is reported as a result, not as an error.
+    /// leadership to the next candidate. A term that was already over is an error.
     ///
     /// # Errors
     /// See [`Guard::release`].
-    pub fn resign(self) -> Result<Released, Error> {
+    pub fn resign(self) -> Result<(), Error> {
         self.release()
     }
 }

@@ -21,8 +21,8 @@ impl<T> Facade<T> for OnThread<T> {
 }
 
 impl<T> Facade<Option<T>> for Option<OnThread<T>> {
-    fn of(value: OnThread<Option<T>>) -> Self {
-        value.transpose()
+    fn of(OnThread { inner, thread }: OnThread<Option<T>>) -> Self {
+        inner.map(|inner| OnThread { inner, thread })
     }
 }
 

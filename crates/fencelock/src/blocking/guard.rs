@@ -1,5 +1,5 @@
 use super::{OnThread, WeakOnThread, facade};
-use crate::{Error, FencingToken, HolderId, Key, LossReason, Mode, Released, RenewalFailure};
+use crate::{Error, FencingToken, HolderId, Key, Loss, LossReason, Mode, RenewalFailure};
 use std::time::Duration;
 
 /// A held lock. It is renewed while the guard exists, and released when the guard is dropped. The async type is
@@ -14,7 +14,7 @@ use std::time::Duration;
 /// use std::time::Duration;
 ///
 /// let client = Client::connect("memory:")?;
-/// let guard = client.lock("sku:0001").acquire()?;
+/// let guard = client.lock("lock:sku:1").acquire()?;
 /// let held = guard.held(); // for another thread
 /// guard.check()?;
 /// assert!(guard.lost_within(Duration::ZERO).is_none());
@@ -75,12 +75,26 @@ impl<T: Send + 'static> Guard<T> {
         self.held().lost_within(within)
     }
 
+    /// Calls back when the lock is lost, on the thread of the client, and not if it is released. It lasts as long as the guard.
+    ///
+    /// ```
+    /// # let client = fencelock::blocking::Client::connect("memory:")?;
+    /// let guard = client.lock("lock:sku:1").acquire()?;
+    /// guard.on_lost(|loss| {
+    ///     eprintln!("{}: {loss}", loss.key);
+    ///     std::process::exit(75); // nothing is written without the lock
+    /// });
+    /// # Ok::<(), fencelock::Error>(())
+    /// ```
+    pub fn on_lost(&self, callback: impl FnOnce(Loss) + Send + 'static) {
+        let ended = async |held: crate::Held| Some(held.loss_by(held.ended().await?));
+        self.held().on_lost(ended, crate::Held::loss, callback);
+    }
+
     facade! { Guard:
         /// Releases the lock and waits for the confirmation of the server; or passes the lease to the next waiting thread of
-        /// this client, if it can share it.
-        ///
-        /// It is not an error if the lock was lost before: the result reports it.
-        pub async fn release(self) -> Result<Released, Error>;
+        /// this client, if it can share it. A lock that was lost before is an error.
+        pub async fn release(self) -> Result<(), Error>;
     }
 
     /// Stops renewing the hold, which continues until its lease ends: see the async

@@ -1,5 +1,5 @@
 use super::{Guard, Held, OnThread, WeakOnThread, facade};
-use crate::{Error, FencingToken, HolderId, Key, Loss, LossReason, ReleasedAll};
+use crate::{Error, FencingToken, HolderId, Key, Loss, LossReason};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,16 +49,19 @@ impl Guards {
         self.held().lost_within(within)
     }
 
+    /// Calls back when one of the locks is lost: see [`Guard::on_lost`].
+    pub fn on_lost(&self, callback: impl FnOnce(Loss) + Send + 'static) {
+        self.held().on_lost(async |held| held.ended().await, crate::HeldAll::loss, callback);
+    }
+
     /// A view of the locks for other threads.
     pub fn held(&self) -> HeldAll {
         self.view(self.inner.held())
     }
 
     facade! { Guards:
-        /// Releases all locks at the same time, and waits for the confirmation of the server.
-        ///
-        /// It is not an error if a lock was lost before: the result reports it.
-        pub async fn release(self) -> Result<ReleasedAll, Error>;
+        /// Releases all locks at the same time, and waits for the confirmation of the server. A lock that was lost before is an error.
+        pub async fn release(self) -> Result<(), Error>;
     }
 
     /// Stops renewing the holds, which continue until their leases end, and returns the holder ids in the order of the keys.

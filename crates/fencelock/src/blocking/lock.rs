@@ -13,12 +13,10 @@ use crate::{Error, HolderId, RunError};
 ///
 /// let client = Client::connect("memory:")?;
 /// let one = client.lock("catalog").shared().acquire()?;
-/// let two = client.lock("catalog").shared().acquire()?;
 /// assert!(client.lock("catalog").try_acquire()?.is_none());
 ///
 /// let holder = one.into_holder(); // for another process
 /// client.lock("catalog").shared().resume(holder)?.release()?;
-/// two.release()?;
 /// # Ok::<(), fencelock::Error>(())
 /// ```
 pub type Lock = OnThread<crate::Lock>;
@@ -67,6 +65,6 @@ impl Lock {
     pub fn run<T, E>(self, body: impl FnOnce(Held) -> Result<T, E>) -> Result<T, RunError<T, E>> {
         let guard = self.acquire()?;
         let ended = body(guard.held());
-        run_ended(guard.key().clone(), ended, guard.release())
+        run_ended(&guard.key().clone(), ended, guard.release())
     }
 }

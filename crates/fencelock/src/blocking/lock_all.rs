@@ -1,5 +1,5 @@
 use super::{Guards, HeldAll, OnThread, facade};
-use crate::lock_all::run_ended_all;
+use crate::lock::run_ended;
 use crate::settings::setters;
 use crate::{Error, HolderId, RunError};
 
@@ -50,6 +50,6 @@ impl LockAll {
     pub fn run<T, E>(self, body: impl FnOnce(HeldAll) -> Result<T, E>) -> Result<T, RunError<T, E>> {
         let guards = self.acquire()?;
         let ended = body(guards.held());
-        run_ended_all(guards.keys()[0].clone(), ended, guards.release())
+        run_ended(&guards.keys()[0].clone(), ended, guards.release())
     }
 }

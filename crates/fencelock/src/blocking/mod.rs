@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `client.lock(key).await?` | `client.lock(key).acquire()?` |
 //! | `client.lock(key).run(async \|held\| ..).await` | `client.lock(key).run(\|held\| ..)` |
-//! | `guard.lost().await` | `guard.lost()`, or `guard.lost_within(span)` |
+//! | `guard.lost().await` | `guard.on_lost(\|loss\| ..)`, `guard.lost()`, or `guard.lost_within(span)` |
 //! | dropping a future cancels it | a call cannot be cancelled: limit it with [`Lock::wait`] |
 //!
 //! ```
@@ -16,7 +16,7 @@
 //!
 //! let client = Client::connect("memory:")?; // or file:DIR, redis://HOST
 //!
-//! let guard = client.lock("sku:0001").ttl(Duration::from_secs(10)).wait(Duration::from_secs(5)).acquire()?;
+//! let guard = client.lock("lock:sku:1").ttl(Duration::from_secs(10)).wait(Duration::from_secs(5)).acquire()?;
 //! println!("writing under token {}", guard.fencing_token());
 //! guard.release()?; // dropping the guard releases in the background
 //! # Ok::<(), fencelock::Error>(())
@@ -25,7 +25,7 @@
 //! All types may be used from any thread. Calls in an async runtime block the thread of that runtime:
 //! use the async types there.
 //!
-//! Callbacks (`on_wait`, `on_trouble`) run on the thread of the client, which also renews its leases: they must return quickly,
+//! Callbacks (`on_wait`, `on_trouble`, `on_lost`) run on the thread of the client, which also renews its leases: they must return quickly,
 //! and calls of a blocking client in them fail, or panic if they return no error. A panic of a callback continues on the thread
 //! whose call waits.
 //!

@@ -47,6 +47,6 @@ impl Semaphore {
     pub fn run<T, E>(&self, weight: u32, body: impl FnOnce(Held) -> Result<T, E>) -> Result<T, RunError<T, E>> {
         let guard = self.acquire(weight)?;
         let ended = body(guard.held());
-        run_ended(guard.key().clone(), ended, guard.release())
+        run_ended(&guard.key().clone(), ended, guard.release())
     }
 }

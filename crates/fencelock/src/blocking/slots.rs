@@ -41,7 +41,7 @@ impl Slots {
     pub fn run<T, E>(self, body: impl FnOnce(u32, Held) -> Result<T, E>) -> Result<T, RunError<T, E>> {
         let guard = self.acquire()?;
         let ended = body(guard.slot(), guard.held());
-        run_ended(guard.key().clone(), ended, guard.release())
+        run_ended(&guard.key().clone(), ended, guard.release())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::driver::Driver;
 use crate::identity::Process;
-use crate::{Error, Invalid};
+use crate::{Error, Invalid, Loss};
 use futures_util::FutureExt;
 use std::cell::Cell;
 use std::fmt;
@@ -64,13 +64,6 @@ impl ClientThread {
         assert!(!IS_CLIENT_THREAD.get(), "{IN_CALLBACK}");
         self.run(work).ok()
     }
-
-    pub(super) fn get<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = Result<T, Error>> + Send + 'static,
-    ) -> Result<T, Error> {
-        self.run(work)?
-    }
 }
 
 /// A value of the async API, whose futures run on the thread of its client: what the types of [`blocking`](super) are.
@@ -98,7 +91,7 @@ impl<T> OnThread<T> {
     {
         let Self { inner, thread } = self;
         let inner = match thread.process.check() {
-            Ok(()) => thread.get(call(inner)),
+            Ok(()) => thread.run(call(inner))?,
             Err(forked) => call(inner).now_or_never().unwrap_or_else(|| Err(forked.into())),
         }?;
         Ok(OnThread { inner, thread })
@@ -133,12 +126,20 @@ impl<H: Clone> WeakOnThread<H> {
         let wait = async move { tokio::time::timeout(within, ended).await.ok().flatten() };
         self.thread.upgrade().and_then(|thread| thread.wait(wait)).unwrap_or_else(|| loss(&self.inner))
     }
-}
 
-impl<T> OnThread<Option<T>> {
-    pub(super) fn transpose(self) -> Option<OnThread<T>> {
-        let thread = self.thread;
-        self.inner.map(|inner| OnThread { inner, thread })
+    /// Passes the loss on, from the thread of the client. Without the thread, what is known: see [`WeakOnThread::wait`].
+    pub(super) fn on_lost<F: Future<Output = Option<Loss>> + Send + 'static>(
+        &self,
+        ended: impl FnOnce(H) -> F,
+        loss: impl FnOnce(&H) -> Option<Loss>,
+        callback: impl FnOnce(Loss) + Send + 'static,
+    ) {
+        let thread = self.thread.upgrade().filter(|thread| thread.process.is_current());
+        let Some(runtime) = thread.as_ref().and_then(|thread| thread.runtime.as_ref()) else {
+            return loss(&self.inner).map_or((), callback);
+        };
+        let ended = ended(self.inner.clone());
+        runtime.spawn(async move { ended.await.map_or((), callback) });
     }
 }
 

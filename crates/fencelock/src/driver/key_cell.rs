@@ -1,18 +1,15 @@
 use super::Driver;
-use fencelock_core::engine::{Action, Actions, ClaimReport, End, Ended, Env, Firing, HoldId, KeyEngine, LeaseNews};
-use fencelock_core::{HolderId, Key, Mode, Moment, Renewal, Ttl};
+use fencelock_core::engine::{Action, Actions, ClaimReport, End, Ended, Env, HoldId, KeyEngine, LeaseNews};
+use fencelock_core::{HolderId, Key, Mode, Moment, Ttl, lock};
 use smallvec::SmallVec;
-use std::cmp::Ordering as Order;
 use std::collections::HashMap;
-use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 use tokio::sync::Notify;
 
-pub(crate) type Engine = KeyEngine<Option<Waker>, Option<Arc<LeaseState>>>;
-pub(super) type KeyActions = Actions<Option<Waker>, Option<Arc<LeaseState>>>;
-pub(crate) type Cx<'a> = Env<'a, Option<Waker>, Option<Arc<LeaseState>>>;
+pub(crate) type Engine = KeyEngine<Option<Waker>, Option<Arc<HeldLease>>>;
+pub(super) type KeyActions = Actions<Option<Waker>, Option<Arc<HeldLease>>>;
+pub(crate) type Cx<'a> = Env<'a, Option<Waker>, Option<Arc<HeldLease>>>;
 
 /// One key of a client, with its engine.
 pub(crate) struct KeyCell {
@@ -20,8 +17,6 @@ pub(crate) struct KeyCell {
     /// The mode that its tasks request.
     pub(super) mode: Mode,
     pub(crate) driver: Arc<Driver>,
-    /// How often a timer of the key has fired or a task was woken.
-    stirs: AtomicU32,
     state: Mutex<State>,
 }
 
@@ -34,24 +29,12 @@ struct State {
 impl KeyCell {
     pub(super) fn new(key: Key, mode: Mode, driver: Arc<Driver>) -> Self {
         let state = Mutex::new(State { engine: Engine::default(), gone: false });
-        Self { key, mode, driver, stirs: AtomicU32::new(0), state }
+        Self { key, mode, driver, state }
     }
 
     /// Calls the engine and executes its actions.
     pub(crate) fn with<R>(self: &Arc<Self>, call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R) -> R {
-        self.with_state(self.lock(), call).0
-    }
-
-    /// As long as this number is the same, no task has lost its place, the engine suspects none of not running, and has the waker of
-    /// each.
-    pub(super) fn stirs(&self) -> u32 {
-        self.stirs.load(Ordering::Acquire)
-    }
-
-    /// The timer of a hold has fired, or that for tasks that do not run.
-    pub(super) fn hold_due(self: &Arc<Self>, hold: HoldId, firing: Firing) -> Option<Renewal> {
-        self.stirs.fetch_add(1, Ordering::Release);
-        self.with(|engine, cx| engine.hold_due(hold, firing, cx))
+        self.with_state(lock(&self.state), call).0
     }
 
     /// As [`KeyCell::with`]. Also returns the report for the task that claims. `None` if the cell was removed, so the caller must use another
@@ -60,17 +43,13 @@ impl KeyCell {
         self: &Arc<Self>,
         call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R,
     ) -> Option<(R, Option<ClaimReport>)> {
-        let state = self.lock();
+        let state = lock(&self.state);
         if state.gone {
             drop(state);
             self.driver.forget(self);
             return None;
         }
         Some(self.with_state(state, call))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn with_state<R>(
@@ -101,15 +80,10 @@ impl KeyCell {
     fn move_timers(self: &Arc<Self>, out: &KeyActions) {
         self.driver.timers.apply(self, out);
         for action in out {
-            match action {
-                // A task without a waker is about to be polled.
-                Action::Wake(Some(_)) => _ = self.stirs.fetch_add(1, Ordering::Release),
-                Action::Ended(ended) => {
-                    if let Some(lease) = &ended.lease {
-                        lease.news().on_ended(ended);
-                    }
-                }
-                _ => {}
+            if let Action::Ended(ended) = action
+                && let Some(lease) = &ended.lease
+            {
+                lease.state().news.on_ended(ended);
             }
         }
     }
@@ -144,9 +118,11 @@ impl KeyCell {
         report
     }
 
-    fn on_ended(&self, ended: &Ended<Option<Arc<LeaseState>>>) {
+    fn on_ended(&self, ended: &Ended<Option<Arc<HeldLease>>>) {
         if let Some(lease) = &ended.lease {
             lease.ended.notify_waiters();
+            let wakers = lease.state().wakers.take();
+            wakers.into_iter().flat_map(|wakers| *wakers).for_each(Waker::wake);
         }
         if let End::Lost(reason) = &ended.end {
             for tenure in std::iter::once(&ended.tenure).chain(&ended.others) {
@@ -156,60 +132,63 @@ impl KeyCell {
     }
 }
 
-impl fmt::Debug for KeyCell {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyCell").field("key", &self.key).finish_non_exhaustive()
-    }
-}
-
-/// By key, so that a simulation has the same order in every run.
-impl Ord for KeyCell {
-    fn cmp(&self, other: &Self) -> Order {
-        let place = std::ptr::from_ref::<Self>;
-        (&self.key, self.mode, place(self)).cmp(&(&other.key, other.mode, place(other)))
-    }
-}
-
-impl PartialOrd for KeyCell {
-    fn partial_cmp(&self, other: &Self) -> Option<Order> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for KeyCell {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Order::Equal
-    }
-}
-
-impl Eq for KeyCell {}
-
 /// The state that the guards of one hold share: what was granted, and how it ended. It outlives the hold.
 #[derive(Debug)]
-pub(crate) struct LeaseState {
+pub(crate) struct HeldLease {
     pub(crate) hold: HoldId,
     pub(crate) holder: HolderId,
     pub(crate) ttl: Ttl,
     /// Until then, a claim without a reply may still arrive at the server.
     pub(crate) stray_until: Moment,
-    news: Mutex<LeaseNews>,
+    state: Mutex<LeaseState>,
     /// Wakes the tasks that wait for the end.
     pub(crate) ended: Notify,
 }
 
-impl LeaseState {
+#[derive(Debug, Default)]
+pub(crate) struct LeaseState {
+    pub(crate) news: LeaseNews,
+    /// Of tasks that watch many holds, until its end.
+    wakers: Option<Box<SmallVec<[Waker; 1]>>>,
+}
+
+impl HeldLease {
     pub(crate) fn new(hold: HoldId, holder: HolderId, ttl: Ttl, stray_until: Moment) -> Self {
-        Self { hold, holder, ttl, stray_until, news: Mutex::default(), ended: Notify::new() }
+        Self { hold, holder, ttl, stray_until, state: Mutex::default(), ended: Notify::new() }
     }
 
-    pub(crate) fn news(&self) -> MutexGuard<'_, LeaseNews> {
-        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn state(&self) -> MutexGuard<'_, LeaseState> {
+        lock(&self.state)
+    }
+}
+
+/// Wakes a task when a lease ends, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct LeaseWaker {
+    lease: Arc<HeldLease>,
+    waker: Waker,
+}
+
+impl LeaseWaker {
+    pub(crate) fn new(lease: &Arc<HeldLease>, waker: &Waker) -> Self {
+        lease.state().wakers.get_or_insert_default().push(waker.clone());
+        Self { lease: Arc::clone(lease), waker: waker.clone() }
+    }
+}
+
+impl Drop for LeaseWaker {
+    fn drop(&mut self) {
+        if let Some(wakers) = &mut self.lease.state().wakers
+            && let Some(index) = wakers.iter().position(|waker| waker.will_wake(&self.waker))
+        {
+            wakers.swap_remove(index);
+        }
     }
 }
 
 /// The keys that a client waits for or holds, each with a cell for each mode: the tasks that read a key share leases at the same time and
 /// not one after another, and those that request the same permits share several leases.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Keys {
     cells: Mutex<HashMap<Key, Cells>>,
 }
@@ -220,23 +199,24 @@ type Cells = SmallVec<[Arc<KeyCell>; 1]>;
 impl Keys {
     /// Whether no task waits for a key or holds one.
     pub(crate) fn is_empty(&self) -> bool {
-        self.cells().is_empty()
+        lock(&self.cells).is_empty()
     }
 
     pub(super) fn all(&self) -> Vec<Arc<KeyCell>> {
-        let mut all: Vec<_> = self.cells().values().flatten().cloned().collect();
-        all.sort_unstable();
+        let mut all: Vec<_> = lock(&self.cells).values().flatten().cloned().collect();
+        // So that a simulation has the same order in every run.
+        all.sort_unstable_by(|one, other| (&one.key, one.mode).cmp(&(&other.key, other.mode)));
         all
     }
 
     /// All cells of a key: the events of the backend are for each of them.
     pub(crate) fn of_key(&self, key: &Key) -> impl Iterator<Item = Arc<KeyCell>> + use<> {
-        self.cells().get(key).cloned().unwrap_or_default().into_iter()
+        lock(&self.cells).get(key).cloned().unwrap_or_default().into_iter()
     }
 
     /// The cell of a key. It may be removed before it is used: [`KeyCell::try_with`].
     pub(super) fn get_or_insert(&self, key: &Key, mode: Mode, driver: &Arc<Driver>) -> Arc<KeyCell> {
-        let mut keys = self.cells();
+        let mut keys = lock(&self.cells);
         let cells = keys.entry(key.clone()).or_default();
         if let Some(known) = cells.iter().find(|cell| cell.mode == mode) {
             return Arc::clone(known);
@@ -248,15 +228,11 @@ impl Keys {
 
     /// Removes a key that no task waits for or holds.
     pub(super) fn forget(&self, cell: &KeyCell) {
-        let mut keys = self.cells();
+        let mut keys = lock(&self.cells);
         let Some(cells) = keys.get_mut(&cell.key) else { return };
-        cells.retain(|known| **known != *cell);
+        cells.retain(|known| !std::ptr::eq(known.as_ref(), cell));
         if cells.is_empty() {
             keys.remove(&cell.key);
         }
-    }
-
-    fn cells(&self) -> MutexGuard<'_, HashMap<Key, Cells>> {
-        self.cells.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

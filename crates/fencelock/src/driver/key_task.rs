@@ -5,7 +5,7 @@ use super::key_cell::{Cx, Engine, KeyCell};
 use crate::closing::Releasing;
 use crate::error::{Error, busy, conflict, other_hold, unconfirmed, unreachable, unreachable_once};
 use crate::guard::{Guard, Held};
-use crate::settings::{OnTrouble, OnWait, Request, Waiting};
+use crate::settings::{Callbacks, CheckedLock, Waiting};
 use fencelock_core::engine::{
     AcquireFailure, AcquireRequest, ClaimReport, FailureReason, Grant, IdleLease, KeyRequest, PendingRelease, Source,
     TaskStep, WaiterId,
@@ -15,19 +15,18 @@ use futures_util::future::OptionFuture;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
-use std::time::Duration;
+use std::task::{Context, Poll, ready};
 use tokio::task::coop::consume_budget;
 use tracing::{Instrument, debug_span};
 
 /// Acquires the key. The task is made before the future: an `async fn` would keep its arguments beside it.
 pub(crate) fn acquire(
     client: &Arc<ClientInner>,
-    request: Request,
+    request: CheckedLock,
 ) -> impl Future<Output = Result<Guard, Error>> + Send {
-    let Request { key, options, on_wait, on_trouble } = request;
-    let (arrived, place, last_call) = (Moment::NEVER, None, None);
-    let mut task = KeyTask { client, key, options, on_wait, on_trouble, arrived, place, last_call };
+    let CheckedLock { key, options, callbacks } = request;
+    let (arrived, seat) = (Moment::NEVER, None);
+    let mut task = KeyTask { client, key, options, callbacks, arrived, seat };
     async move {
         // A key that is granted at once, again and again, must not keep the thread from other tasks.
         consume_budget().await;
@@ -58,13 +57,10 @@ struct KeyTask<'a> {
     client: &'a Arc<ClientInner>,
     key: Key,
     options: AcquireRequest,
-    on_wait: Option<OnWait>,
-    on_trouble: Option<OnTrouble>,
+    callbacks: Callbacks,
     arrived: Moment,
     /// In whose engine it is, and by which id.
-    place: Option<(Arc<KeyCell>, WaiterId)>,
-    /// [`KeyCell::stirs`] before its engine was called last, and what that call set as the waker.
-    last_call: Option<(u32, Waker)>,
+    seat: Option<(Arc<KeyCell>, WaiterId)>,
 }
 
 impl KeyTask<'_> {
@@ -80,7 +76,7 @@ impl KeyTask<'_> {
                 (idle, held)
             });
             if let Some(held) = held {
-                return Some(self.guard(Source::Shared, held));
+                return Some(guard(client, Source::Shared, held, self.arrived));
             }
             if let IdleLease::Release(release) = idle {
                 let mut rest = IdleRelease { client, release: Some(release), _releasing: releasing };
@@ -97,16 +93,11 @@ impl KeyTask<'_> {
                 if source != Source::Shared {
                     self.client.outages.ends(held.tenure.since);
                 }
-                Ok(self.guard(source, held))
+                Ok(guard(self.client, source, held, self.arrived))
             }
             (TaskStep::Failed(failure), _) => Err(self.error(*failure)),
             _ => Err(self.client.check_open().err().unwrap_or_else(|| self.client.closed_error())),
         }
-    }
-
-    fn guard(&self, source: Source, held: Held) -> Guard {
-        let waited = held.tenure.since.since(self.arrived);
-        guard(self.client, source, held, waited)
     }
 
     fn error(&self, failure: AcquireFailure) -> Error {
@@ -123,14 +114,13 @@ impl KeyTask<'_> {
     fn enter(&mut self, context: &Context<'_>) -> Next {
         loop {
             let cell = self.client.keys.get_or_insert(&self.key, self.options.mode, self.client);
-            self.knows(cell.stirs(), context);
             let entered = cell.try_with(|engine, cx| {
                 self.arrived = cx.now;
                 let (id, step) = engine.enter(&self.options, cx);
                 (id, taken(Some(step), id, context, &cell, engine))
             });
             if let Some(((id, Some(next)), report)) = entered {
-                self.place = Some((cell, id)).filter(|_| !next.0.is_last());
+                self.seat = Some((cell, id)).filter(|_| !next.0.is_last());
                 self.on_report(report);
                 return next;
             }
@@ -144,35 +134,19 @@ impl KeyTask<'_> {
         event: impl FnOnce(&mut Engine, WaiterId, &mut Cx<'_>) -> Option<TaskStep>,
     ) -> Option<Next> {
         // Taken out instead of cloned: threads that count references to one cell wait for each other.
-        let (cell, id) = self.place.take()?;
-        self.knows(cell.stirs(), context);
+        let (cell, id) = self.seat.take()?;
         let called = cell.try_with(|engine, cx| {
             let step = event(engine, id, cx);
             taken(step, id, context, &cell, engine)
         });
         // A closed client forgets a task that has lost its turn.
         let Some((next, report)) = called else { return Some((TaskStep::Closed, None)) };
-        // A task that is through has no place any more.
+        // A task that is through has no seat any more.
         if !next.as_ref().is_some_and(|(step, _)| step.is_last()) {
-            self.place = Some((cell, id));
+            self.seat = Some((cell, id));
         }
         self.on_report(report);
         next
-    }
-
-    fn knows(&mut self, stirs: u32, context: &Context<'_>) {
-        match &mut self.last_call {
-            Some((before, waker)) if waker.will_wake(context.waker()) => *before = stirs,
-            last => *last = Some((stirs, context.waker().clone())),
-        }
-    }
-
-    /// As [`Engine::woken`], unless nothing has happened since the engine was called last.
-    fn woken(&mut self, context: &Context<'_>) -> Option<Next> {
-        let (stirs, waker) = self.last_call.as_ref()?;
-        let (cell, _) = self.place.as_ref()?;
-        let is_known = waker.will_wake(context.waker()) && cell.stirs() == *stirs;
-        if is_known { None } else { self.call(context, Engine::woken) }
     }
 
     /// Waits until this moment, for the reply to this request, or for another step. Then the request is dropped before it is polled
@@ -184,10 +158,10 @@ impl KeyTask<'_> {
         let mut sent = pin!(OptionFuture::from(request.map(reply)));
         let mut time = pin!(time_until(client, until));
         // The call of the engine that returned this step has set the waker.
-        let mut rests = request.is_none();
+        let mut is_new = true;
         poll_fn(|context| {
-            if !std::mem::take(&mut rests)
-                && let Some(next) = self.woken(context)
+            if !std::mem::take(&mut is_new)
+                && let Some(next) = self.call(context, Engine::woken)
             {
                 return Poll::Ready(next);
             }
@@ -223,13 +197,13 @@ impl KeyTask<'_> {
             }
             ClaimReport::Trouble(cause) => {
                 client.outages.begins(&cause, now);
-                if let Some(on_trouble) = &self.on_trouble {
+                if let Some(on_trouble) = &self.callbacks.on_trouble {
                     on_trouble(&cause);
                 }
                 return tracing::debug!(key = %self.key, %cause, "no answer, retrying");
             }
         };
-        if let Some(on_wait) = &self.on_wait {
+        if let Some(on_wait) = &self.callbacks.on_wait {
             on_wait(&Waiting {
                 key: self.key.clone(),
                 ahead,
@@ -244,7 +218,7 @@ impl KeyTask<'_> {
 
 impl Drop for KeyTask<'_> {
     fn drop(&mut self) {
-        if let Some((cell, id)) = &self.place
+        if let Some((cell, id)) = &self.seat
             && self.client.identity.process.is_current()
         {
             cell.with(|engine, cx| engine.leave(*id, cx));
@@ -306,25 +280,25 @@ pub(crate) async fn time_until(client: &ClientInner, moment: Moment) {
     tokio::time::sleep(moment.since(client.clock.now())).await;
 }
 
-fn guard(client: &Arc<ClientInner>, source: Source, held: Held, waited: Duration) -> Guard {
-    client.telemetry.acquired(held.key(), &held.tenure, waited, source);
+fn guard(client: &Arc<ClientInner>, source: Source, held: Held, arrived: Moment) -> Guard {
+    client.telemetry.acquired(held.key(), &held.tenure, held.tenure.since.since(arrived), source);
     Guard::new(Arc::clone(client), held)
 }
 
-pub(crate) async fn resume(client: &Arc<ClientInner>, request: &Request, holder: HolderId) -> Result<Guard, Error> {
+pub(crate) async fn resume(client: &Arc<ClientInner>, request: &CheckedLock, holder: HolderId) -> Result<Guard, Error> {
     resume_hold(client, request, holder).instrument(debug_span!("resume", key = %request.key)).await
 }
 
 /// Continues a hold by the proof of its holder: a claim of that holder id renews it, and an inspection tells its mode.
-async fn resume_hold(client: &Arc<ClientInner>, request: &Request, holder: HolderId) -> Result<Guard, Error> {
+async fn resume_hold(client: &Arc<ClientInner>, request: &CheckedLock, holder: HolderId) -> Result<Guard, Error> {
     client.check_open()?;
     let (key, mut options) = (&request.key, request.options.clone());
     let proof = Holder { id: holder, owner: options.owner.clone() };
     let claim = Claim::new(key.clone(), proof, options.ttl, Intent::Poll).with_mode(options.mode);
     let called = client.clock.now();
     let reply = client.backend.acquire(&claim).await;
-    let lease = client.config.lease(reply.sent_at(called).unwrap_or(called), options.ttl);
-    let ended = || Error::Lost { key: key.clone(), reason: LossReason::Expired };
+    let lease = client.config.lease(reply.sent_at(called, client.clock.now()), options.ttl);
+    let ended = || Error::lost(key.clone(), LossReason::Expired);
     let tokens = match reply.answer {
         Ok(Acquire::Granted { tokens }) => tokens.last().into(),
         Ok(Acquire::Conflict(present)) => return Err(conflict(key, present, options.mode)),
@@ -343,7 +317,7 @@ async fn resume_hold(client: &Arc<ClientInner>, request: &Request, holder: Holde
             Held::of(&cell, engine, &grant)
         });
         if let Some((held, _)) = begun {
-            return Ok(guard(client, Source::Resumed, held.ok_or_else(ended)?, Duration::ZERO));
+            return Ok(guard(client, Source::Resumed, held.ok_or_else(ended)?, Moment::NEVER));
         }
     }
 }

@@ -18,18 +18,19 @@ use crate::error::{Error, unreachable_once};
 use crate::identity::{ClientRng, Identity};
 use crate::outage_log::OutageLog;
 use crate::telemetry::Telemetry;
-use fencelock_core::engine::{Action, Config, HoldId, LeaseTimers, RenewalBatch, RenewalPass, SharingLimits};
-use fencelock_core::{Backend, Clock, Drift, Event, Fault, Invalid, Key, Listener, Moment, Renew, Unknown};
+use fencelock_core::engine::{Action, Config, HoldId, LeaseTimers, RenewalBatch, RenewalPass, SharingLimits, Worker};
+use fencelock_core::{Backend, Clock, Drift, Event, Fault, Invalid, Key, Listener, Mode, Moment, Renew, Unknown, lock};
 use futures_util::FutureExt;
-pub(crate) use key_cell::{Engine, KeyCell, LeaseState};
+pub(crate) use key_cell::{Engine, HeldLease, KeyCell, LeaseWaker};
 use key_cell::{KeyActions, Keys};
 pub(crate) use key_task::{acquire, resume, time_until};
-use reaper::Reaper;
 pub(crate) use reaper::watch_exit;
+use reaper::{Reaper, ReaperTask};
+use std::fmt;
 use std::ops::Deref;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -87,7 +88,8 @@ impl ClientInner {
         let listener: Arc<dyn Listener> = Arc::<Driver>::clone(&driver);
         driver.backend.listen(listener);
         runtime.spawn(Arc::clone(&driver).renew_leases());
-        runtime.spawn(driver.send_releases());
+        // Until all are sent after [`Driver::stop_reaping`].
+        runtime.spawn(ReaperTask::new(&driver, Worker::TASK, Arc::clone(&driver.backend)).run());
         Ok(Arc::new(Self { driver }))
     }
 }
@@ -100,7 +102,6 @@ impl Drop for ClientInner {
 }
 
 /// The state that the tasks, locks and guards of a client share.
-#[derive(Debug)]
 pub(crate) struct Driver {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -157,7 +158,7 @@ impl Driver {
 
     /// See [`Action::Queued`](fencelock_core::engine::Action::Queued).
     fn queued_here(&self, cell: &KeyCell) {
-        for other in self.keys.of_key(&cell.key).filter(|other| **other != *cell) {
+        for other in self.keys.of_key(&cell.key).filter(|other| other.mode != cell.mode) {
             other.with(Engine::on_queued);
         }
     }
@@ -190,6 +191,16 @@ impl Driver {
         unreachable_once(key, cause)
     }
 
+    /// The reply to a request that is not about a hold of this client.
+    pub(crate) async fn ask<T>(
+        &self,
+        key: Option<&Key>,
+        request: impl Future<Output = Result<T, Unknown>>,
+    ) -> Result<T, Error> {
+        self.check_process()?;
+        request.await.map_err(|cause| self.failed(key, cause))
+    }
+
     fn runtime_has_ended(&self) -> bool {
         self.timers.is_stopped() && self.identity.process.is_current()
     }
@@ -205,19 +216,25 @@ impl Driver {
     }
 
     pub(crate) fn closed_error(&self) -> Error {
-        let held = self.timers.table().holds();
+        let held = lock(&self.timers.table).holds();
         Error::Closed { held, pending: self.reaper.pending() }
     }
 
     /// The number of holds that are renewed, and of their timers.
     #[cfg(test)]
     pub(crate) fn holds_and_timers(&self) -> (usize, usize) {
-        let timers = self.timers.table();
+        let timers = lock(&self.timers.table);
         (timers.holds(), timers.iter().len())
     }
 }
 
 /// Forwards the events of the backend to the keys that they concern.
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").field("name", &self.config.backend).finish_non_exhaustive()
+    }
+}
+
 impl Listener for Driver {
     fn event(&self, event: &Event) {
         match event {
@@ -244,7 +261,7 @@ impl Listener for Driver {
             _ => {
                 for cell in self.keys.all() {
                     let random = self.rng.next();
-                    let after = self.timers.table().after_reset(random);
+                    let after = lock(&self.timers.table).after_reset(random);
                     cell.with(|engine, cx| engine.on_reset(after, cx));
                 }
             }
@@ -255,9 +272,10 @@ impl Listener for Driver {
 // One task renews all leases of a client. Which leases, and when, is decided by [`LeaseTimers`] and [`RenewalPass`].
 
 /// The timers of all holds.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Timers {
-    table: Mutex<LeaseTimers<Arc<KeyCell>>>,
+    /// By the key and the mode of the cell.
+    table: Mutex<LeaseTimers<(Key, Mode)>>,
     /// The task has ended, or was requested to end.
     stopped: AtomicBool,
     changed: Notify,
@@ -265,12 +283,12 @@ struct Timers {
 
 impl Timers {
     /// Called under the lock of the key, so that two calls cannot move one timer in the wrong order.
-    fn apply(&self, cell: &Arc<KeyCell>, out: &KeyActions) {
+    fn apply(&self, cell: &KeyCell, out: &KeyActions) {
         if !out.iter().any(Action::is_of_timers) {
             return;
         }
-        let mut table = self.table();
-        let wakes = out.iter().fold(false, |wakes, action| wakes | table.apply(cell, action));
+        let (mut table, cell) = (lock(&self.table), (cell.key.clone(), cell.mode));
+        let wakes = out.iter().fold(false, |wakes, action| wakes | table.apply(&cell, action));
         drop(table);
         if wakes {
             self.changed.notify_one();
@@ -286,10 +304,6 @@ impl Timers {
     fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         self.changed.notify_one();
-    }
-
-    fn table(&self) -> MutexGuard<'_, LeaseTimers<Arc<KeyCell>>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -314,7 +328,7 @@ impl Driver {
                 if driver.timers.is_stopped() {
                     return;
                 }
-                let sleep = driver.timers.table().sleep(driver.clock.now());
+                let sleep = lock(&driver.timers.table).sleep(driver.clock.now());
                 tokio::select! {
                     biased;
                     () = driver.timers.changed.notified() => {}
@@ -328,9 +342,10 @@ impl Driver {
     fn renew(self: &Arc<Self>) {
         let mut pass = RenewalPass::new(self.clock.now());
         while let Some(before) = pass.round() {
-            let due = self.timers.table().take_before(before);
-            for (at, cell, hold) in due {
-                let duty = cell.hold_due(hold, pass.firing(at));
+            let due = lock(&self.timers.table).take_before(before);
+            for (at, (key, mode), hold) in due {
+                let Some(cell) = self.keys.of_key(&key).find(|cell| cell.mode == mode) else { continue };
+                let duty = cell.with(|engine, cx| engine.hold_due(hold, pass.firing(at), cx));
                 pass.add(cell, hold, duty);
             }
         }
@@ -356,7 +371,7 @@ impl Driver {
         cell.with(|engine, cx| {
             let lease = engine.lease_mut(hold).and_then(|lease| lease.as_ref());
             // A hold that was released meanwhile has no news.
-            let is_news = lease.is_some_and(|lease| lease.news().on_renewal(sent, &answer));
+            let is_news = lease.is_some_and(|lease| lease.state().news.on_renewal(sent, &answer));
             self.telemetry.renewed(cx.key, engine.rest(hold, cx.now), lag, &answer, is_news);
             let announced = answer.is_ok() && self.backend.announces_waiters(cx.key);
             engine.renewal_answered(hold, sent, answer, announced, cx);

@@ -5,7 +5,7 @@
 
 use super::Driver;
 use fencelock_core::engine::{PendingRelease, ReleaseOutcome, ReleaseWork, Releases, Sender, Worker, WorkerEnd};
-use fencelock_core::{Backend, BoxFuture, HolderId, Key, Moment};
+use fencelock_core::{Backend, BoxFuture, HolderId, Key, Moment, lock};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use std::cell::RefCell;
@@ -30,26 +30,17 @@ pub(crate) struct Reaper {
 impl Reaper {
     /// Releases that are not confirmed yet, or wait to be repeated.
     pub(crate) fn pending(&self) -> usize {
-        self.releases().pending()
+        lock(&self.releases).pending()
     }
 
     /// The number of stored cancelled attempts.
     #[cfg(test)]
     pub(crate) fn remembered(&self) -> usize {
-        self.releases().abandoned().len()
-    }
-
-    fn releases(&self) -> MutexGuard<'_, Releases> {
-        self.releases.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.releases).abandoned().len()
     }
 }
 
 impl Driver {
-    /// Sends the releases on the runtime of the client, until all are sent after [`Driver::stop_reaping`].
-    pub(crate) fn send_releases(self: &Arc<Self>) -> impl Future<Output = ()> + Send + use<> {
-        ReaperTask::new(self, Worker::TASK, Arc::clone(&self.backend)).run()
-    }
-
     /// Releases in the background. Works on any thread, with or without a runtime. It does not block while the runtime of the client
     /// exists.
     pub(crate) fn reap(self: &Arc<Self>, release: PendingRelease) {
@@ -68,7 +59,7 @@ impl Driver {
     /// The client and all guards are dropped.
     pub(crate) fn stop_reaping(&self) {
         if self.identity.process.is_current() {
-            self.reaper.releases().close();
+            lock(&self.reaper.releases).close();
             self.reaper.wake.notify_one();
         }
     }
@@ -79,7 +70,7 @@ impl Driver {
             return Sender::Nobody;
         }
         let now = self.clock.now();
-        let sender = add(&mut self.reaper.releases(), now);
+        let sender = add(&mut lock(&self.reaper.releases), now);
         match sender {
             Sender::Nobody => {}
             Sender::InCharge(_) => self.reaper.wake.notify_one(),
@@ -95,7 +86,7 @@ impl Driver {
         }
         let settled = &self.reaper.settled;
         let waited =
-            settled.wait_timeout_while(self.reaper.releases(), LONGEST_WAIT, |releases| releases.is_waited_for());
+            settled.wait_timeout_while(lock(&self.reaper.releases), LONGEST_WAIT, |releases| releases.is_waited_for());
         let (mut releases, limit) = waited.unwrap_or_else(PoisonError::into_inner);
         if limit.timed_out() && releases.timed_out() {
             drop(releases);
@@ -118,18 +109,18 @@ impl Driver {
 
 /// Sends the releases, on the runtime of the client or of a thread.
 #[derive(Debug)]
-struct ReaperTask {
+pub(super) struct ReaperTask {
     client: Arc<Driver>,
     worker: Worker,
     backend: Arc<dyn Backend>,
 }
 
 impl ReaperTask {
-    fn new(client: &Arc<Driver>, worker: Worker, backend: Arc<dyn Backend>) -> Self {
+    pub(super) fn new(client: &Arc<Driver>, worker: Worker, backend: Arc<dyn Backend>) -> Self {
         Self { client: Arc::clone(client), worker, backend }
     }
 
-    async fn run(self) {
+    pub(super) async fn run(self) {
         let (client, mut sent) = (&self.client, FuturesUnordered::new());
         while let Some((batch, pause)) = self.work() {
             for (number, release) in batch {
@@ -148,7 +139,7 @@ impl ReaperTask {
 
     /// `None` if it is done.
     fn work(&self) -> Option<ReleaseWork> {
-        self.client.reaper.releases().next(self.worker, self.client.clock.now())
+        lock(&self.client.reaper.releases).next(self.worker, self.client.clock.now())
     }
 
     fn send(&self, number: u64, release: PendingRelease) -> BoxFuture<'static, (u64, ReleaseOutcome)> {
@@ -171,7 +162,7 @@ impl ReaperTask {
     }
 
     fn answered(&self, number: u64, outcome: ReleaseOutcome) {
-        let mut releases = self.client.reaper.releases();
+        let mut releases = lock(&self.client.reaper.releases);
         releases.answered(number, outcome, self.client.clock.now(), self.client.rng.next());
         self.client.notify_settled(releases);
     }
@@ -198,7 +189,7 @@ impl Drop for ReaperTask {
         if !self.client.identity.process.is_current() {
             return;
         }
-        let mut releases = self.client.reaper.releases();
+        let mut releases = lock(&self.client.reaper.releases);
         match releases.ended(self.worker) {
             WorkerEnd::Replaced => {}
             WorkerEnd::OfRuntime(next) => {
@@ -275,7 +266,7 @@ fn at_exit(client: &Arc<Driver>) {
         return;
     }
     client.stop();
-    let next = client.reaper.releases().take_over();
+    let next = lock(&client.reaper.releases).take_over();
     // The task may wait for a notification, but does not run any more to pass it on.
     client.reaper.wake.notify_one();
     if let Some(worker) = next {

@@ -12,7 +12,9 @@ use std::time::Duration;
 ///
 /// `{}` shows only the error, and [`source`](std::error::Error::source) returns its cause, as error reporters expect.
 /// `{:#}` shows both on one line.
-#[derive(Debug, Clone, PartialEq, Eq)]
+///
+/// `{:?}` is `{:#}`, because that is what a `main` prints that returns this error.
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// Another client held the key until the maximum wait was over. No claim is left behind.
@@ -61,6 +63,10 @@ pub enum Error {
         key: Key,
         /// The reason.
         reason: LossReason,
+        /// Why its lease could not be renewed, and since when, if it ran out for that: the cause is the source of this error.
+        failure: Option<Box<RenewalFailure>>,
+        /// The other locks that were lost, if [`Guards`](crate::Guards) were released.
+        others: Vec<Loss>,
     },
     /// The backend does not support the mode of the lock: see [`Client::capabilities`](crate::Client::capabilities). Nothing was
     /// sent, and a retry does not help.
@@ -99,7 +105,7 @@ pub enum Error {
 impl Error {
     /// The loss of a hold of `key`: for programs that watch holds themselves and report like this library.
     pub const fn lost(key: Key, reason: LossReason) -> Self {
-        Self::Lost { key, reason }
+        Self::Lost { key, reason, failure: None, others: Vec::new() }
     }
 
     /// The error of a backend that was called directly, once and not for a single key.
@@ -181,9 +187,17 @@ impl Error {
         }
     }
 
+    /// The locks that were lost, in the order in which this client detected the losses; none if this is another error.
+    pub fn losses(&self) -> Vec<Loss> {
+        let Self::Lost { key, reason, failure, others } = self else { return Vec::new() };
+        let first = Loss { key: key.clone(), reason: reason.clone(), failure: failure.as_deref().cloned() };
+        std::iter::once(first).chain(others.iter().cloned()).collect()
+    }
+
     fn cause(&self) -> Option<&Unknown> {
         match self {
             Self::Unreachable { cause, .. } | Self::NotReplicated { cause, .. } => Some(cause),
+            Self::Lost { failure, .. } => failure.as_ref().map(|failure| &failure.cause),
             _ => None,
         }
     }
@@ -193,13 +207,32 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Busy { key, holders, expires_in, waited, attempts } => {
-                Busy { key, holders, expires_in: *expires_in, waited: *waited, attempts: *attempts }.fmt(f)
+                write!(f, "{key} is held by {holders}")?;
+                match expires_in {
+                    Expiry::In(left) => write!(f, ", whose lease ends in {} unless renewed", Span(*left))?,
+                    Expiry::Never => f.write_str(", with no expiry")?,
+                }
+                let effort = effort(*waited, *attempts);
+                if effort.is_empty() { Ok(()) } else { write!(f, "; gave up after {effort}") }
             }
             Self::Unreachable { key, cause, waited, attempts } => {
-                Unreached { key: key.as_ref(), cause, waited: *waited, attempts: *attempts }.fmt(f)
+                match key {
+                    Some(key) => write!(f, "the backend of the lock on {key}")?,
+                    None => f.write_str("the backend of the locks")?,
+                }
+                f.write_str(if cause.changed_nothing() { " grants nothing" } else { " cannot be reached" })?;
+                let effort = effort(*waited, *attempts);
+                if effort.is_empty() { Ok(()) } else { write!(f, " after {effort}") }
             }
             Self::NotReplicated { key, .. } => write!(f, "the lock on {key} does not count"),
-            Self::Lost { key, reason } => write!(f, "the lock on {key} is lost: {reason}"),
+            Self::Lost { key, reason, failure, others } => {
+                write!(f, "the lock on {key} is lost: {reason}")?;
+                if !others.is_empty() {
+                    let keys: Vec<_> = others.iter().map(|loss| loss.key.as_str()).collect();
+                    write!(f, "; also lost: {}", keys.join(", "))?;
+                }
+                failure.as_ref().map_or(Ok(()), |failure| write!(f, "; renewals failed for {}", Span(failure.lasts)))
+            }
             Self::ModeUnsupported { reason, .. } | Self::ModeConflict { reason, .. } | Self::Config(reason) => {
                 reason.fmt(f)
             }
@@ -211,6 +244,12 @@ impl fmt::Display for Error {
             Some(cause) if f.alternate() => write!(f, ": {cause}"),
             _ => Ok(()),
         }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:#}")
     }
 }
 
@@ -235,6 +274,55 @@ impl From<ConnectError> for Error {
             ConnectError::Unknown(cause) => unreachable_once(None, cause),
             other => Self::Config(Invalid::new(other.to_string())),
         }
+    }
+}
+
+/// A lock that is lost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Loss {
+    /// What was held.
+    pub key: Key,
+    /// Why it is lost.
+    pub reason: LossReason,
+    /// Why its lease could not be renewed, if it ran out for that.
+    pub failure: Option<RenewalFailure>,
+}
+
+/// Why the renewals of a lock fail, and since when. `{}` shows both.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RenewalFailure {
+    /// Why the last renewal failed.
+    pub cause: Unknown,
+    /// The time since the first of them was sent.
+    pub lasts: Duration,
+}
+
+impl Loss {
+    /// A loss that no renewal has caused.
+    pub(crate) const fn new(key: Key, reason: LossReason) -> Self {
+        Self { key, reason, failure: None }
+    }
+}
+
+/// Why the lock is lost, without its key: the reason, and why its lease could not be renewed.
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reason.fmt(f)?;
+        self.failure.as_ref().map_or(Ok(()), |failure| write!(f, ": {failure}"))
+    }
+}
+
+impl fmt::Display for RenewalFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, for {}", self.cause, Span(self.lasts))
+    }
+}
+
+impl From<Loss> for Error {
+    fn from(Loss { key, reason, failure }: Loss) -> Self {
+        Self::Lost { key, reason, failure: failure.map(Box::new), others: Vec::new() }
     }
 }
 
@@ -268,55 +356,11 @@ pub(crate) fn unreachable_once(key: Option<&Key>, cause: Unknown) -> Error {
     unreachable(key, cause, Duration::ZERO, 1)
 }
 
-// The texts of errors that consist of several parts.
-
-/// The text of [`Error::Unreachable`].
-struct Unreached<'a> {
-    key: Option<&'a Key>,
-    cause: &'a Unknown,
-    waited: Duration,
-    attempts: u32,
-}
-
-impl fmt::Display for Unreached<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.key {
-            Some(key) => write!(f, "the backend of the lock on {key}")?,
-            None => f.write_str("the backend of the locks")?,
-        }
-        f.write_str(if self.cause.is_refusal() { " grants nothing" } else { " cannot be reached" })?;
-        if self.attempts > 1 {
-            write!(f, " after {} and {} tries", Span(self.waited), self.attempts)?;
-        } else if self.waited > Duration::from_millis(10) {
-            write!(f, " after {}", Span(self.waited))?;
-        }
-        Ok(())
-    }
-}
-
-/// The text of [`Error::Busy`].
-struct Busy<'a> {
-    key: &'a Key,
-    holders: &'a Holders,
-    expires_in: Expiry,
-    waited: Duration,
-    attempts: u32,
-}
-
-impl fmt::Display for Busy<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is held by {}", self.key, self.holders)?;
-        match self.expires_in {
-            Expiry::In(left) => write!(f, ", whose lease ends in {} unless renewed", Span(left))?,
-            Expiry::Never => f.write_str(", with no expiry")?,
-        }
-        match (self.waited > Duration::from_millis(10), self.attempts > 1) {
-            (true, true) => write!(f, "; gave up after {} and {} tries", Span(self.waited), self.attempts),
-            (true, false) => write!(f, "; gave up after {}", Span(self.waited)),
-            (false, true) => write!(f, "; gave up after {} tries", self.attempts),
-            (false, false) => Ok(()),
-        }
-    }
+/// How long a task has tried, and how often, if that is worth telling.
+fn effort(waited: Duration, attempts: u32) -> String {
+    let waited = Some(Span(waited).to_string()).filter(|_| waited > Duration::from_millis(10));
+    let tries = (attempts > 1).then(|| format!("{attempts} tries"));
+    waited.into_iter().chain(tries).collect::<Vec<_>>().join(" and ")
 }
 
 // The errors of a mode that is refused, with their messages.

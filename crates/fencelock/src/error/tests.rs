@@ -28,6 +28,8 @@ fn unreachable_names_the_key_if_there_is_one() {
     );
     assert!(of(None).to_string().starts_with("the backend of the locks cannot be reached after 5 s"));
     assert_eq!(Error::unreachable(cause.clone()).to_string(), "the backend of the locks cannot be reached");
+    let full = Unknown::new("redis://cache", Fault::Full, "OOM");
+    assert_eq!(Error::unreachable(full).to_string(), "the backend of the locks grants nothing");
 }
 
 /// One of each variant. The match fails to compile when a variant is added.

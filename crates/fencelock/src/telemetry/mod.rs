@@ -31,7 +31,7 @@ mod numbers;
 
 use crate::error::Error;
 use fencelock_core::engine::{Source, Tenure};
-use fencelock_core::{Fault, Key, LossReason, Mode, Moment, Renew, Unknown};
+use fencelock_core::{Fault, Key, LossReason, Mode, Moment, Renew, Span, Unknown};
 use numbers::{FAULTS, LOSSES, Number, Numbers, OUTCOMES};
 use std::time::Duration;
 
@@ -107,10 +107,11 @@ impl Telemetry {
                 self.numbers.took(Number::Renewal, 0, lag);
             }
             Err(cause) => {
+                let left = left.map(|left| tracing::field::display(Span(left)));
                 if is_news {
-                    tracing::warn!(%key, %cause, ?left, "renewal failed, trying again");
+                    tracing::warn!(%key, %cause, left, "renewal failed, trying again");
                 } else {
-                    tracing::debug!(%key, %cause, ?left, "renewal failed again");
+                    tracing::debug!(%key, %cause, left, "renewal failed again");
                 }
                 self.numbers.add(Number::RenewalFailures, index(&FAULTS, fault(cause)));
             }

@@ -61,6 +61,8 @@ mod with_facade {
     use metrics::{Key, Label, Level, Metadata, SharedString, Unit, with_recorder};
     use std::sync::Arc;
 
+    use Kind::{Counter, Gauge, Histogram};
+
     #[derive(Clone, Copy)]
     enum Kind {
         Counter,
@@ -68,72 +70,46 @@ mod with_facade {
         Histogram,
     }
 
-    struct Definition {
-        name: &'static str,
-        kind: Kind,
-        unit: Unit,
-        help: &'static str,
-        /// The labels in addition to `backend`, with all their values.
-        labels: &'static [LabelValues],
-    }
-
+    /// The labels in addition to `backend`, with all their values.
     type LabelValues = (&'static str, &'static [&'static str]);
+    /// Histograms are of seconds, and the others count.
+    type Definition = (Kind, &'static str, &'static str, &'static [LabelValues]);
 
     const MODE: LabelValues = ("mode", &MODES);
 
-    const fn define(kind: Kind, name: &'static str, unit: Unit, help: &'static str) -> Definition {
-        Definition { name, kind, unit, help, labels: &[] }
-    }
-
-    impl Definition {
-        const fn by(self, labels: &'static [LabelValues]) -> Self {
-            Self { labels, ..self }
-        }
-
-        /// Every combination of the values of the labels; that of the last label changes first.
-        fn combinations(&self) -> Vec<Vec<Label>> {
-            self.labels.iter().fold(vec![Vec::new()], |before, (label, values)| {
-                let with = |labels: &Vec<Label>, value: &&'static str| {
-                    let last = Label::from_static_parts(label, value);
-                    labels.iter().cloned().chain([last]).collect()
-                };
-                before.iter().flat_map(|labels| values.iter().map(move |value| with(labels, value))).collect()
-            })
-        }
-    }
-
     const DEFINITIONS: [Definition; 10] = [
-        define(Kind::Counter, "fencelock_acquisitions_total", Unit::Count, "Attempts to acquire a lock, by outcome")
-            .by(&[MODE, ("outcome", &OUTCOMES)]),
-        define(Kind::Histogram, "fencelock_wait_seconds", Unit::Seconds, "Time from the request to the grant")
-            .by(&[MODE]),
-        define(
-            Kind::Histogram,
-            "fencelock_hold_seconds",
-            Unit::Seconds,
-            "Time from the grant to the release or the loss",
-        )
-        .by(&[MODE]),
-        define(Kind::Gauge, "fencelock_held", Unit::Count, "Locks that are held").by(&[MODE]),
-        define(Kind::Gauge, "fencelock_waiters", Unit::Count, "Claims that wait at the backend").by(&[MODE]),
-        define(Kind::Counter, "fencelock_lost_total", Unit::Count, "Locks that were lost")
-            .by(&[MODE, ("reason", &LOSSES)]),
-        define(
-            Kind::Histogram,
-            "fencelock_renewal_seconds",
-            Unit::Seconds,
-            "Round trip of a renewal that was answered",
+        (
+            Counter,
+            "fencelock_acquisitions_total",
+            "Attempts to acquire a lock, by outcome",
+            &[MODE, ("outcome", &OUTCOMES)],
         ),
-        define(Kind::Counter, "fencelock_renewal_failures_total", Unit::Count, "Renewals that were not confirmed")
-            .by(&[("reason", &FAULTS)]),
-        define(Kind::Counter, "fencelock_fallback_polls_total", Unit::Count, "Polls by a waiter that was not woken"),
-        define(
-            Kind::Counter,
+        (Histogram, "fencelock_wait_seconds", "Time from the request to the grant", &[MODE]),
+        (Histogram, "fencelock_hold_seconds", "Time from the grant to the release or the loss", &[MODE]),
+        (Gauge, "fencelock_held", "Locks that are held", &[MODE]),
+        (Gauge, "fencelock_waiters", "Claims that wait at the backend", &[MODE]),
+        (Counter, "fencelock_lost_total", "Locks that were lost", &[MODE, ("reason", &LOSSES)]),
+        (Histogram, "fencelock_renewal_seconds", "Round trip of a renewal that was answered", &[]),
+        (Counter, "fencelock_renewal_failures_total", "Renewals that were not confirmed", &[("reason", &FAULTS)]),
+        (Counter, "fencelock_fallback_polls_total", "Polls by a waiter that was not woken", &[]),
+        (
+            Counter,
             "fencelock_wasted_wakeups_total",
-            Unit::Count,
             "Wake-ups after which the lock was still held by another client",
+            &[],
         ),
     ];
+
+    /// Every combination of the values of the labels; that of the last label changes first.
+    fn combinations(labels: &[LabelValues]) -> Vec<Vec<Label>> {
+        labels.iter().fold(vec![Vec::new()], |before, (label, values)| {
+            let with = |labels: &Vec<Label>, value: &&'static str| {
+                let last = Label::from_static_parts(label, value);
+                labels.iter().cloned().chain([last]).collect()
+            };
+            before.iter().flat_map(|labels| values.iter().map(move |value| with(labels, value))).collect()
+        })
+    }
 
     static METADATA: Metadata<'static> = Metadata::new("fencelock", Level::INFO, None);
 
@@ -142,7 +118,7 @@ mod with_facade {
     #[derive(Debug, Clone)]
     pub(in crate::telemetry) struct Numbers {
         /// For each definition, one metric for each combination of the values of its labels.
-        keys: Arc<[Vec<Key>]>,
+        keys: Arc<[Vec<Key>; DEFINITIONS.len()]>,
     }
 
     impl Numbers {
@@ -153,14 +129,12 @@ mod with_facade {
                 let labels = [Label::new("backend", backend.clone())].into_iter().chain(labels);
                 Key::from_parts(name, labels.collect::<Vec<_>>())
             };
-            let keys = DEFINITIONS.iter().map(|definition| {
-                definition.combinations().into_iter().map(|labels| key(definition.name, labels)).collect()
+            let keys = DEFINITIONS.map(|definition @ (_, name, _, labels)| {
+                let keys: Vec<_> = combinations(labels).into_iter().map(|labels| key(name, labels)).collect();
+                register(definition, &keys);
+                keys
             });
-            let numbers = Self { keys: keys.collect() };
-            for (definition, keys) in DEFINITIONS.iter().zip(numbers.keys.iter()) {
-                register(definition, keys);
-            }
-            numbers
+            Self { keys: Arc::new(keys) }
         }
 
         pub(in crate::telemetry) fn add(&self, number: Number, combination: usize) {
@@ -183,19 +157,20 @@ mod with_facade {
         }
     }
 
-    fn register(definition: &Definition, keys: &[Key]) {
-        let (name, unit, help) = (definition.name.into(), Some(definition.unit), definition.help.into());
+    fn register((kind, name, help, _): Definition, keys: &[Key]) {
+        let unit = Some(if let Histogram = kind { Unit::Seconds } else { Unit::Count });
+        let (name, help) = (name.into(), help.into());
         with_recorder(|recorder| {
-            match definition.kind {
-                Kind::Counter => recorder.describe_counter(name, unit, help),
-                Kind::Gauge => recorder.describe_gauge(name, unit, help),
-                Kind::Histogram => recorder.describe_histogram(name, unit, help),
+            match kind {
+                Counter => recorder.describe_counter(name, unit, help),
+                Gauge => recorder.describe_gauge(name, unit, help),
+                Histogram => recorder.describe_histogram(name, unit, help),
             }
             for key in keys {
-                match definition.kind {
-                    Kind::Counter => recorder.register_counter(key, &METADATA).increment(0),
-                    Kind::Gauge => recorder.register_gauge(key, &METADATA).increment(0.0),
-                    Kind::Histogram => drop(recorder.register_histogram(key, &METADATA)),
+                match kind {
+                    Counter => recorder.register_counter(key, &METADATA).increment(0),
+                    Gauge => recorder.register_gauge(key, &METADATA).increment(0.0),
+                    Histogram => drop(recorder.register_histogram(key, &METADATA)),
                 }
             }
         });

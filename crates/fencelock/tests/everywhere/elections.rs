@@ -83,7 +83,7 @@ pub(crate) async fn observers_see_every_leader_in_the_order_of_terms(backend: &T
                 timeout(GENEROUS, leadership.lost()).await.expect("lost");
             }
             1 => drop(leadership),
-            _ => drop(leadership.resign().await.unwrap()),
+            _ => leadership.resign().await.unwrap(),
         }
     }
     next.abort();

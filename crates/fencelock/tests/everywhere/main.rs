@@ -11,48 +11,7 @@ mod semaphores;
 mod several_keys;
 mod slots;
 
-/// One test for each fact on each backend. Some have an attribute. Candidates of an election and runs of work never share leases, so
-/// these facts are tested one way.
-macro_rules! everywhere {
-    (@at $attribute:meta, $backend:ident, [$($fact:path => $name:ident),+ $(,)?], [$($single:path => $single_name:ident),+ $(,)?]) => {
-        mod $backend {
-            mod sharing {
-                $(#[tokio::test]
-                #[$attribute]
-                async fn $name() {
-                    let Some(backend) = crate::backends::$backend() else { return };
-                    $fact(&backend, true).await;
-                })+
-                $(#[tokio::test]
-                #[$attribute]
-                async fn $single_name() {
-                    let Some(backend) = crate::backends::$backend() else { return };
-                    $single(&backend).await;
-                })+
-            }
-            mod alone {
-                $(#[tokio::test]
-                #[$attribute]
-                async fn $name() {
-                    let Some(backend) = crate::backends::$backend() else { return };
-                    $fact(&backend, false).await;
-                })+
-            }
-        }
-    };
-    (both ways: $both:tt, one way: $one:tt) => {
-        everywhere!(@at cfg(all()), memory, $both, $one);
-        everywhere!(@at cfg(all()), leases, $both, $one);
-        everywhere!(@at cfg(all()), file, $both, $one);
-        everywhere!(@at cfg(all()), register, $both, $one);
-        everywhere!(@at cfg(all()), redis, $both, $one);
-        everywhere!(@at ignore = "it takes a minute and a half: scripts/test-servers", sentinel, $both, $one);
-        everywhere!(@at ignore = "it takes a minute and a half: scripts/test-servers", cluster, $both, $one);
-        everywhere!(@at ignore = "it takes a minute: scripts/test-servers", postgres, $both, $one);
-        everywhere!(@at cfg(all()), quorum, $both, $one);
-        everywhere!(@at cfg(all()), quorum_of_redis, $both, $one);
-    };
-}
+use backends::everywhere;
 
 everywhere! {
     both ways: [

@@ -2,7 +2,7 @@
 
 use crate::backends::TestBackend;
 use crate::facts::{GENEROUS, client, sure};
-use fencelock::{Client, Error, Guards, ReleasedAll};
+use fencelock::{Client, Error, Guards};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -62,7 +62,7 @@ pub(crate) async fn clients_with_opposite_orders_never_deadlock(backend: &TestBa
                     inside[usize::from(key.as_str().as_bytes()[0] - b'a')].fetch_sub(1, Ordering::SeqCst);
                 }
                 if round % 4 != 0 {
-                    assert_eq!(guards.release().await.unwrap(), ReleasedAll::Released);
+                    guards.release().await.unwrap();
                 }
             }
         }));

@@ -1,10 +1,9 @@
 //! Lock files between processes, and what the kernel does when one of them ends.
 
-use crate::kit::process::{Process, pair, wait};
+use crate::kit::process::{Process, wait};
 use crate::kit::*;
 use fencelock_core::{Backend, Eviction, FencingToken, Intent, Mode, Occupant};
 use rustix::process::{Pid, Signal, kill_process};
-use std::fs;
 
 #[test]
 fn another_process_sees_the_holder_and_the_process_to_end() {
@@ -79,31 +78,6 @@ fn the_watching_thread_ends_with_its_locks() {
 }
 
 #[test]
-fn eight_processes_count_to_1600_although_some_die_holding_the_lock() {
-    let scratch = Scratch::new();
-    let counter = scratch.path().join("counter.txt");
-    fs::write(&counter, "0").unwrap();
-    std::thread::scope(|scope| {
-        for slot in 0..8 {
-            let (scratch, counter) = (&scratch, counter.display());
-            scope.spawn(move || {
-                // 200 in all; the first two of three processes die in possession, on backends that differ.
-                let first = 10 + 7 * slot;
-                for (times, dies) in [(first, true), (50, true), (150 - first, false)] {
-                    let mut other = Process::start(scratch.path());
-                    assert_eq!(other.request(&format!("count {counter} {times}")), format!("counted {times}"));
-                    if dies {
-                        other.order("die counter");
-                        assert_eq!(other.answer(), None);
-                    }
-                }
-            });
-        }
-    });
-    assert_eq!(fs::read_to_string(&counter).unwrap(), "1600");
-}
-
-#[test]
 fn every_waiter_is_served_although_each_dies_with_the_lock() {
     let scratch = Scratch::new();
     let locks = scratch.locks();
@@ -145,31 +119,4 @@ fn a_killed_reader_frees_its_share_only() {
     c.kill();
     assert_eq!(now(locks.inspect(&key("k"))).unwrap(), None);
     assert!(fence(acquire(&locks, &writer)) > fence_of_c);
-}
-
-#[test]
-fn readers_never_see_half_of_a_write_although_some_die_reading() {
-    let scratch = Scratch::new();
-    for name in ["left", "right"] {
-        fs::write(scratch.path().join(name), "0").unwrap();
-    }
-    let dir = scratch.path().display();
-    std::thread::scope(|scope| {
-        for slot in 0..6 {
-            let (scratch, dir) = (&scratch, &dir);
-            scope.spawn(move || {
-                for times in [20, 5 + slot] {
-                    let mut other = Process::start(scratch.path());
-                    if slot % 3 == 0 {
-                        assert_eq!(other.request(&format!("change {dir} {times}")), format!("changed {times}"));
-                    } else {
-                        assert_eq!(other.request(&format!("compare {dir} {times}")), format!("compared {times}"));
-                        other.order("die-reading pair");
-                        assert_eq!(other.answer(), None);
-                    }
-                }
-            });
-        }
-    });
-    assert_eq!(pair(scratch.path()), [20 + 5 + 20 + 8; 2]);
 }

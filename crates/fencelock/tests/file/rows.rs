@@ -9,8 +9,7 @@ use fencelock_core::{
 };
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 fn shared(locks: &File, name: &str) -> (Claim, FencingToken) {
     take_in_mode(locks, name, Mode::Shared)
@@ -253,34 +252,6 @@ fn a_long_key_is_listed_with_all_its_readers() {
     shared(&locks, &name);
     let listed = now(locks.list()).unwrap();
     assert_eq!((listed.len(), listed[0].key.as_str(), listed[0].holders.count()), (1, name.as_str(), 2));
-}
-
-#[test]
-fn claims_at_the_same_time_get_tokens_of_their_own_and_no_more_permits_than_there_are() {
-    let scratch = Scratch::new();
-    let in_use = AtomicU32::new(0);
-    let tokens = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                let locks = scratch.locks();
-                for _ in 0..2000 {
-                    let claim = claim("k", Intent::Try).with_mode(permits(1, 3));
-                    let Acquire::Granted { tokens: granted } = acquire(&locks, &claim) else { continue };
-                    assert!(in_use.fetch_add(1, Ordering::SeqCst) < 3, "four of three permits are in use");
-                    tokens.lock().expect("no panic").push(granted.last());
-                    std::thread::yield_now();
-                    in_use.fetch_sub(1, Ordering::SeqCst);
-                    assert_eq!(free(&locks, &claim), Release::Released);
-                }
-            });
-        }
-    });
-    let mut tokens = tokens.into_inner().expect("no panic");
-    let granted = tokens.len();
-    tokens.sort();
-    tokens.dedup();
-    assert!(granted > 0 && tokens.len() == granted, "{granted} grants, {} tokens", tokens.len());
 }
 
 #[test]

@@ -1,11 +1,9 @@
 //! Writers that wait for a row of readers: the next free moment is theirs, and they keep nobody out for longer than they wait.
 
-use crate::kit::process;
 use crate::kit::*;
 use fencelock::backends::{File, ManualClock};
 use fencelock_core::{Acquire, Claim, FencingToken, Intent, Mode, Release, Renew};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 fn shared(locks: &File, name: &str) -> (Claim, FencingToken) {
@@ -64,46 +62,6 @@ fn readers_that_waited_for_a_writer_come_in_before_the_next_writer_closes_the_ro
     shared(&a, "k");
     clock.advance(Duration::from_millis(1));
     assert!(is_busy(&a, &reader("k")));
-}
-
-/// The clock stands still, so no mark expires, and the second writer does not close the row of the readers.
-#[test]
-fn a_waiting_writer_gets_the_next_free_moment_and_the_readers_that_waited_come_in_together() {
-    const READERS: u32 = 8;
-    let scratch = Scratch::new();
-    let (first, clock) = at_time(&scratch);
-    let open = || File::open_with_clock(scratch.path(), clock.clone()).unwrap();
-    let held: Vec<_> = (0..READERS).map(|_| open()).map(|locks| (shared(&locks, "k").0, locks)).collect();
-    let second = open();
-    assert!(is_busy(&first, &claim("k", Intent::Enqueue)));
-    clock.advance(Duration::from_millis(250));
-    let (grants, inside) = (Mutex::new(Vec::new()), AtomicU32::new(0));
-    std::thread::scope(|scope| {
-        for (before, locks) in &held {
-            let (grants, inside) = (&grants, &inside);
-            scope.spawn(move || {
-                free(locks, before);
-                let (again, _) = process::wait_in_mode(locks, "k", Mode::Shared);
-                grants.lock().unwrap().push("reader");
-                inside.fetch_add(1, Ordering::SeqCst);
-                process::eventually(|| inside.load(Ordering::SeqCst) == READERS);
-                free(locks, &again);
-            });
-        }
-        for locks in [&first, &second] {
-            let grants = &grants;
-            scope.spawn(move || {
-                let (held, _) = process::wait(locks, "k");
-                grants.lock().unwrap().push("writer");
-                free(locks, &held);
-            });
-        }
-    });
-    assert_eq!(inside.load(Ordering::SeqCst), READERS);
-    let grants = grants.into_inner().unwrap();
-    assert_eq!(grants[0], "writer", "{grants:?}");
-    let last = grants.iter().rposition(|grant| *grant == "writer").unwrap();
-    assert!(last == 1 || last == grants.len() - 1, "a writer came between readers: {grants:?}");
 }
 
 #[test]

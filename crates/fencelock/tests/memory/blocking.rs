@@ -2,7 +2,7 @@
 
 use fencelock::backends::{BootClock, Memory};
 use fencelock::blocking::{Builder, Client, OnceStart};
-use fencelock::{Backend, Clock, Eviction, LossReason, Mode, Released, ReleasedAll, RunError};
+use fencelock::{Backend, Clock, Eviction, Loss, LossReason, Mode, Released, RunError};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -86,7 +86,32 @@ fn a_thread_can_wait_for_the_loss() {
         assert_eq!(lost.join().unwrap(), LossReason::Deleted);
     });
     assert!(guard.check().unwrap_err().is_lost());
-    assert!(matches!(guard.release().unwrap(), Released::AlreadyLost { .. }));
+    assert!(guard.release().unwrap_err().is_lost());
+}
+
+#[test]
+fn a_loss_calls_back_once_and_a_release_never() {
+    let client = Client::builder().backend(backend()).unwrap();
+    let (sender, losses) = std::sync::mpsc::channel();
+    let watch = || {
+        let sender = sender.clone();
+        move |loss: Loss| sender.send((loss.key.to_string(), loss.reason)).unwrap()
+    };
+    let (released, lost) = (client.lock("a").acquire().unwrap(), client.lock("b").acquire().unwrap());
+    let several = client.lock_all(["c", "d"]).acquire().unwrap();
+    released.on_lost(watch());
+    lost.on_lost(watch());
+    several.on_lost(watch());
+    released.release().unwrap();
+    for key in ["b", "d"] {
+        evict(&client, key);
+        assert_eq!(losses.recv_timeout(GENEROUS).unwrap(), (key.to_owned(), LossReason::Deleted));
+    }
+    lost.on_lost(watch());
+    assert_eq!(losses.recv_timeout(GENEROUS).unwrap().0, "b", "also if it was lost before");
+    drop((lost, several, client, watch));
+    drop(sender);
+    assert!(losses.recv_timeout(GENEROUS).is_err(), "no callback is left");
 }
 
 #[test]
@@ -106,7 +131,7 @@ fn a_hold_travels_between_clients() {
     let holder = a.lock("k").acquire().unwrap().into_holder();
     b.renew("k", holder, GENEROUS).unwrap();
     let guard = b.lock("k").resume(holder).unwrap();
-    assert_eq!(guard.release().unwrap(), Released::Released);
+    guard.release().unwrap();
     assert!(matches!(a.release("k", holder).unwrap(), Released::AlreadyLost { .. }));
     b.close(GENEROUS).unwrap();
 }
@@ -122,7 +147,7 @@ fn several_keys_are_locked_together() {
     assert_eq!(held.lost_within(Duration::ZERO), None);
     evict(&client, "a");
     assert_eq!(guards.lost().key, "a");
-    assert!(held.check().is_err() && matches!(guards.release().unwrap(), ReleasedAll::AlreadyLost { .. }));
+    assert!(held.check().is_err() && guards.release().unwrap_err().is_lost());
     let ran = client.lock_all(["a", "b"]).run(|held| held.check().map(|()| held.keys().len()));
     assert_eq!(ran.unwrap(), 2);
     let alone = client.lock_all(["a", "b"]).acquire().unwrap().into_guards();
@@ -147,7 +172,7 @@ fn threads_read_together_and_take_permits() {
     assert!(semaphore.try_acquire(2).unwrap().is_none());
     assert!(semaphore.run(1, |held| Ok::<_, fencelock::Error>(held.is_held())).unwrap());
     let resumed = semaphore.resume(2, two.into_holder()).unwrap();
-    assert_eq!(resumed.release().unwrap(), Released::Released);
+    resumed.release().unwrap();
     let held = semaphore.acquire(3).unwrap();
     assert_eq!(client.semaphore("s", 5).resize().unwrap().before, 3);
     drop(held);
@@ -171,7 +196,7 @@ fn a_released_leadership_has_resigned() {
     let leadership = client.election("e").campaign().unwrap();
     assert!(leadership.is_leader() && leadership.name() == "e");
     assert_eq!(client.election("e").leader().unwrap().unwrap().term, Some(leadership.term()));
-    assert_eq!(leadership.release().unwrap(), Released::Released);
+    leadership.release().unwrap();
     assert_eq!(client.election("e").leader().unwrap(), None);
 }
 
@@ -183,13 +208,13 @@ fn a_run_counts_after_its_success_only() {
         OnceStart::Started(run) => run,
         OnceStart::AlreadyDone(done) => panic!("{done}"),
     };
-    assert_eq!(begin().release().unwrap(), Released::Released);
+    begin().release().unwrap();
     begin().give_back();
     drop(begin().into_guard());
     let (guard, rest) = begin().into_parts();
     rest.succeed().unwrap();
     assert_eq!(work.done().unwrap().unwrap().fencing_token(), guard.fencing_token());
-    assert_eq!(guard.release().unwrap(), Released::Released);
+    guard.release().unwrap();
 }
 
 /// The loss that `lost_within` would report, if it returns before a generous limit.
@@ -263,5 +288,5 @@ fn a_lock_is_renewed_while_its_owner_computes() {
     let guard = client.lock("k").ttl(Duration::from_secs(4)).acquire().unwrap();
     std::thread::sleep(Duration::from_secs(5));
     assert!(guard.is_held());
-    assert_eq!(guard.release().unwrap(), Released::Released);
+    guard.release().unwrap();
 }

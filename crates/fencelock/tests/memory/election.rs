@@ -137,21 +137,6 @@ async fn an_observer_asks_once_a_second_at_most_while_nothing_changes_and_writes
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_reports_an_outage_once_and_then_the_leader() {
-    let scene = Scene::new();
-    let leading = scene.neighbour().election("e").value("v").campaign().await.unwrap();
-    let mut observer = scene.client.election("e").observe().unwrap();
-    leader(&mut observer).await;
-    scene.net.always(Verb::Inspect, Fate::Lost);
-    assert!(matches!(observer.next().await, Some(Observation::Unreachable(_))));
-    assert!(tokio::time::timeout(secs(60), observer.next()).await.is_err(), "once");
-    scene.net.always(Verb::Inspect, Fate::Pass);
-    assert_eq!(leader(&mut observer).await.term, Some(leading.term()));
-    leading.resign().await.unwrap();
-    assert_eq!(observer.next().await, Some(Observation::NoLeader));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_change_is_seen_at_once_if_the_backend_reports_it() {
     let scene = Scene::new();
     let leading = scene.neighbour().election("e").campaign().await.unwrap();

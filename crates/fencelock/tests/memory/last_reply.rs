@@ -21,36 +21,6 @@ fn is_busy_with<T: std::fmt::Debug>(outcome: Result<T, Error>, key: &str, label:
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_task_that_waits_for_permits_knows_their_holder() {
-    let scene = Scene::new();
-    let _held = scene.neighbour().semaphore("k", 1).label("payroll").acquire(1).await.unwrap();
-    freeze_after(&scene, [Fate::Pass]);
-    let semaphore = scene.client.semaphore("k", 1).wait(secs(2));
-    let wait = || {
-        let semaphore = semaphore.clone();
-        tokio::spawn(async move { semaphore.acquire(1).await })
-    };
-    for waiting in [wait(), wait(), wait()] {
-        is_busy_with(waiting.await.unwrap(), "k", "payroll");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_holder_is_not_known_once_the_server_was_silent_for_a_lease() {
-    let scene = Scene::new();
-    let _held = scene.neighbour().lock("k").ttl(secs(60)).await.unwrap();
-    freeze_after(&scene, [Fate::Pass]);
-    scene.net.always(Verb::Acquire, Fate::Lost);
-    let wait = |wait| tokio::spawn(scene.client.lock("k").ttl(secs(1)).wait(wait).acquire());
-    let (first, second) = (wait(secs(30)), wait(secs(30)));
-    for outcome in [first.await.unwrap(), second.await.unwrap()] {
-        assert!(matches!(outcome, Err(Error::Unreachable { .. })), "{outcome:?}");
-    }
-    let later = scene.client.lock("k").wait(ms(100)).await;
-    assert!(matches!(later, Err(Error::Unreachable { .. })), "that reply was for others, long ago: {later:?}");
-}
-
-#[tokio::test(start_paused = true)]
 async fn several_keys_know_the_holder_that_their_first_try_found() {
     let scene = Scene::new();
     let _held = scene.neighbour().lock("b").label("payroll").await.unwrap();

@@ -172,4 +172,8 @@ async fn the_loss_of_a_lease_says_why_it_could_not_be_renewed() {
     assert_eq!(loss.reason, LossReason::Expired);
     let text = loss.to_string();
     assert!(text.starts_with("its lease ran out before it could be renewed: ") && text.contains("WRONGPASS"), "{text}");
+    for error in [guards.check().unwrap_err(), guards.release().await.unwrap_err()] {
+        let text = format!("{error:#}");
+        assert!(text.contains("; renewals failed for ") && text.contains("WRONGPASS"), "{text}");
+    }
 }

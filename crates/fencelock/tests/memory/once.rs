@@ -95,27 +95,6 @@ async fn work_that_is_done_requests_no_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_success_counts_in_the_windows_of_each_caller() {
-    let scene = Scene::new();
-    // The clock begins at a full hour.
-    let early = || scene.client.once("k", HOUR).offset(ms(1_800_000));
-    assert_eq!(run(early()).await, Ok(Once::Done(7)));
-    scene.pass(ms(1_800_000)).await;
-    assert!(work(&scene.client).done().await.unwrap().is_some(), "it is the same full hour");
-    assert_eq!(early().done().await.unwrap(), None, "and another window that begins at the half hour");
-    let interval = || scene.client.min_interval("k", HOUR);
-    assert!(matches!(run(interval()).await, Ok(Once::AlreadyDone(_))));
-    scene.pass(ms(1_799_000)).await;
-    let Ok(Once::AlreadyDone(done)) = run(interval()).await else { panic!("a second too early") };
-    assert!(done.next_window_in() <= secs(1), "{done}");
-    assert_eq!(done.granted_ago().map(|ago| ago + done.next_window_in()), Some(HOUR));
-    scene.pass(secs(1)).await;
-    assert_eq!(run(interval()).await, Ok(Once::Done(7)));
-    let last = scene.client.last_success("k").await.unwrap().expect("it is done");
-    assert!(last.granted_ago() < Some(secs(1)), "{last}");
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_write_that_arrives_after_the_lease_is_refused() {
     let scene = Scene::new();
     scene.net.always(Verb::WriteCompletion, Fate::Stray(secs(9)));
@@ -163,14 +142,4 @@ async fn giving_up_at_any_moment_leaves_no_lock_and_no_second_success() {
             }
         }
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_failure_gives_the_window_back_unless_its_start_counts() {
-    let scene = Scene::new();
-    let fails = async |work: OncePerWindow| work.run(async |_| Err::<u32, _>("no paper")).await;
-    assert_eq!(fails(work(&scene.client)).await, Err(OnceError::Body("no paper")));
-    assert!(!is_done(&scene).await);
-    assert_eq!(fails(work(&scene.client).even_if_failed()).await, Err(OnceError::Body("no paper")));
-    assert!(matches!(run(work(&scene.neighbour())).await, Ok(Once::AlreadyDone(_))));
 }

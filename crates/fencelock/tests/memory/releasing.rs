@@ -13,7 +13,7 @@ async fn releasing_a_lock_that_was_taken_names_the_taker_and_leaves_it_alone() {
     fencelock::contract::Backend::evict(&*scene.memory, &seen).await.unwrap();
     let thief = scene.neighbour().lock("k").label("thief").ttl(secs(30)).await.unwrap();
     assert!(guard.is_held(), "the loss is not known yet");
-    let Released::AlreadyLost { why: LossReason::TakenBy(by) } = guard.release().await.unwrap() else {
+    let Err(Error::Lost { reason: LossReason::TakenBy(by), .. }) = guard.release().await else {
         panic!("taken by the thief")
     };
     assert_eq!(by.first().holder_id(), Some(thief.holder()));
@@ -27,7 +27,7 @@ async fn a_release_with_a_lost_reply_and_a_waiter_is_a_release() {
     let next = tokio::spawn(scene.neighbour().lock("k").acquire());
     scene.pass(ms(10)).await;
     scene.net.next(Verb::Release, [Fate::Mute]);
-    assert_eq!(guard.release().await.unwrap(), Released::Released, "we handed it on");
+    guard.release().await.expect("we handed it on");
     assert!(next.await.unwrap().unwrap().is_held());
 }
 
@@ -84,7 +84,7 @@ async fn a_reply_that_comes_just_after_the_end_of_the_lease_is_waited_for() {
     assert!(guard.is_held());
     scene.net.next(Verb::Release, [Fate::Slow(ms(300))]);
     let before = scene.now();
-    assert!(guard.release().await.is_ok());
+    assert!(guard.release().await.unwrap_err().is_lost(), "it tells that the release came too late");
     assert!(scene.now().since(before) >= ms(300));
 }
 
@@ -96,7 +96,7 @@ async fn a_lease_that_has_run_out_is_released_in_the_background() {
     guard.lost().await;
     scene.net.next(Verb::Release, [Fate::Slow(secs(1))]);
     let before = scene.now();
-    assert_eq!(guard.release().await.unwrap(), Released::AlreadyLost { why: LossReason::Expired });
+    assert!(matches!(guard.release().await, Err(Error::Lost { reason: LossReason::Expired, .. })));
     assert_eq!(scene.now(), before, "it does not wait");
     scene.pass(secs(1) + ms(10)).await;
     assert!(scene.holding("k").await.is_none(), "a renewal without a reply had prolonged it");

@@ -3,7 +3,7 @@
 use crate::cancelling::polled;
 use crate::common::{Counter, Fate, Scene, Verb, eventually, ms, secs};
 use fencelock::backends::{ManualClock, Memory};
-use fencelock::{Client, Drift, Error, LossReason, ReleasedAll, RunError};
+use fencelock::{Client, Drift, Error, LossReason, RunError};
 use std::sync::{Arc, Mutex};
 
 /// Ends the hold of a key, as `fencelock break` does.
@@ -207,12 +207,9 @@ async fn the_loss_that_came_first_is_the_one_that_is_named() {
     scene.pass(ms(10)).await;
     assert_eq!(guards.lost().await.key, "c");
     assert_eq!(guards.check().unwrap_err().key().unwrap().as_str(), "c");
-    match guards.release().await.unwrap() {
-        ReleasedAll::AlreadyLost { losses } => {
-            assert_eq!(losses.iter().map(|loss| loss.key.as_str()).collect::<Vec<_>>(), ["c", "a"]);
-        }
-        released @ ReleasedAll::Released => panic!("{released:?}"),
-    }
+    let error = guards.release().await.unwrap_err();
+    assert_eq!(error.losses().iter().map(|loss| loss.key.as_str()).collect::<Vec<_>>(), ["c", "a"]);
+    assert!(error.to_string().ends_with("; also lost: a"), "{error}");
     are_free(&scene, &["a", "b", "c"]).await;
 }
 

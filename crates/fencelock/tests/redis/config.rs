@@ -47,7 +47,7 @@ async fn what_is_written_for_debugging_is_short_and_keeps_secrets() {
     for text in
         [format!("{client:?}"), format!("{guard:?}"), format!("{:?}", guard.held()), format!("{:?}", client.lock("k"))]
     {
-        assert!(text.len() < 300 && !text.contains("s3cret"), "{text}");
+        assert!(text.len() < 600 && !text.contains("s3cret"), "{text}");
         assert!(!text.contains(&guard.holder().to_string()), "the proof is a secret too: {text}");
     }
     let blocking =

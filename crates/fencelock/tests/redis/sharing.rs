@@ -72,25 +72,3 @@ async fn a_client_that_connects_with_its_first_claim_keeps_its_lease() {
     .await;
     sticky.close(Duration::from_secs(5)).await.unwrap();
 }
-
-/// The server announces only the waiters of other clients, and the announcement that a waiter of the same client uses up is
-/// missing for the next one.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lease_that_is_kept_ends_for_every_kind_of_waiter_of_its_own_client() {
-    let Some(server) = server() else { return };
-    let sticky = sticky(&patient(&server)).await;
-    // Its next renewal, which finds the waiter at the latest, is due after ten seconds.
-    let in_time = Duration::from_secs(9);
-    let keep = async || {
-        for _ in 0..4 {
-            drop(sticky.lock("k").await.unwrap());
-            tokio::time::sleep(ms(20)).await;
-        }
-    };
-    keep().await;
-    sticky.lock("k").shared().wait(in_time).await.unwrap().release().await.unwrap();
-    keep().await;
-    sticky.semaphore("k", 2).wait(in_time).acquire(1).await.unwrap().release().await.unwrap();
-    keep().await;
-    sticky.election("k").wait(in_time).campaign().await.unwrap().resign().await.unwrap();
-}

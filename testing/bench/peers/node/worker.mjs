@@ -1,4 +1,4 @@
-// node worker.mjs MODULES redlock|redis-semaphore [version]
+// node worker.mjs MODULES fencelock|redlock|redis-semaphore [version]
 //
 // Node's lock libraries over ioredis, one promise for each task; ../README.md describes a worker.
 import { createRequire } from 'node:module';
@@ -12,6 +12,15 @@ const installed = (module) => require(join(modules, module, 'package.json')).ver
 
 /** acquire() returns a function that releases the lock, or undefined if the library gave up. */
 const libraries = {
+  // The client of this tree, and the server that FENCELOCK_SOCKET names.
+  fencelock: async () => {
+    const { connect } = await import('../../../../clients/node/index.js');
+    const client = await connect();
+    return async (key) => {
+      const held = await client.lock(key);
+      return () => held.release();
+    };
+  },
   redlock: (server, job) => {
     const { default: Redlock } = require('redlock');
     // Its 10 tries are too few for the span. The pause is the default: 200 ms, plus or minus up to 100 ms.
@@ -111,7 +120,7 @@ async function main() {
   const Redis = require('ioredis');
   const server = new Redis(job.url);
   await server.ping();
-  const acquire = libraries[kind](server, job);
+  const acquire = await libraries[kind](server, job);
   console.log('ready');
   await lines.next();
   const counted = performance.now() + job.warm_up_ms;

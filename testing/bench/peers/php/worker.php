@@ -1,5 +1,5 @@
 <?php
-// php worker.php way6|redlock [version]
+// php worker.php fencelock|way6|redlock [version]
 // php worker.php symfony AUTOLOAD [version]
 //
 // PHP's locks, one task for each process; ../README.md describes a worker. `way6` and `redlock` are the widespread code that
@@ -13,6 +13,10 @@ function library(array $arguments): array
 {
     $shared = dirname(__DIR__, 3) . '/interop/peers/php';
     switch ($arguments[0]) {
+        case 'fencelock': // the client of this tree, and the server that FENCELOCK_SOCKET names
+            require dirname(__DIR__, 4) . '/clients/php/tests/autoload.php';
+            $client = Fencelock\Client::connect();
+            return ['fencelock, ', static fn () => static fn (string $key) => $client->lock($key)->acquire()->release(...)];
         case 'way6':
         case 'redlock':
             require "$shared/protocol.php";

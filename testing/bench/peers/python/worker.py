@@ -1,4 +1,4 @@
-"""python worker.py redis-py|python-redis-lock|pottery [version]
+"""python worker.py fencelock|redis-py|python-redis-lock|pottery [version]
 
 Python's lock libraries, one thread for each task; ../README.md describes a worker.
 """
@@ -55,7 +55,21 @@ class Pottery(RedisPy):
         return lock if lock.acquire(timeout=patience) else None
 
 
-LIBRARIES = {"redis-py": RedisPy, "python-redis-lock": PythonRedisLock, "pottery": Pottery}
+class Fencelock(RedisPy):
+    """The client of this tree, and the server that FENCELOCK_SOCKET names."""
+
+    def __init__(self, job):
+        super().__init__(job)
+        sys.path.insert(0, f"{os.path.dirname(__file__)}/../../../../clients/python/src")
+        import fencelock
+
+        self.client = fencelock.Client()
+
+    def acquire(self, key, patience):
+        return self.client.lock(key, ttl=self.ttl)
+
+
+LIBRARIES = {"fencelock": Fencelock, "redis-py": RedisPy, "python-redis-lock": PythonRedisLock, "pottery": Pottery}
 
 
 class Task(threading.Thread):

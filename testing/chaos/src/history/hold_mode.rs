@@ -59,28 +59,3 @@ impl fmt::Display for HoldMode {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::HoldMode::{Exclusive, Permits, Shared};
-
-    #[test]
-    fn only_readers_and_permits_that_fit_hold_a_key_together() {
-        let permits = |weight, limit| Permits { weight, limit };
-        let together = [(Shared, Shared), (permits(1, 3), permits(2, 3))];
-        let alone = [
-            (Exclusive, Exclusive),
-            (Exclusive, Shared),
-            (Exclusive, permits(1, 3)),
-            (Shared, permits(1, 3)),
-            (permits(2, 3), permits(2, 3)),
-            (permits(1, 3), permits(1, 4)),
-        ];
-        for (one, other) in together {
-            assert!(!one.conflicts(other) && !other.conflicts(one), "{one} and {other}");
-        }
-        for (one, other) in alone {
-            assert!(one.conflicts(other) && other.conflicts(one), "{one} and {other}");
-        }
-    }
-}

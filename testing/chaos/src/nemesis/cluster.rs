@@ -9,7 +9,6 @@ use crate::nodes::held_at;
 use crate::phases::Clients;
 use crate::plan::ScheduledFault;
 use crate::pulse;
-use crate::queue_probe::QueueProbe;
 use crate::recorder::{micros, now};
 use crate::resumption::PROMISE;
 use crate::topology::Topology;
@@ -37,13 +36,11 @@ pub(crate) struct ClusterNemesis {
     pub(crate) clients: Clients,
     /// The keys that are in use all the time.
     pub(super) busy: Vec<String>,
-    queue: QueueProbe,
 }
 
 impl ClusterNemesis {
-    pub(crate) fn new(cluster: ClusterNodes, clients: Clients, busy: Vec<String>) -> Result<Self, Failure> {
-        let queue = QueueProbe::connect(&cluster.url(&clients.topology.options(clients.ttl)), clients.ttl)?;
-        Ok(Self { masters: cluster.masters(), settled_us: now(), cluster, clients, busy, queue })
+    pub(crate) fn new(cluster: ClusterNodes, clients: Clients, busy: Vec<String>) -> Self {
+        Self { masters: cluster.masters(), settled_us: now(), cluster, clients, busy }
     }
 
     /// Injects a fault. When this returns, the nodes agree about all slots.
@@ -127,11 +124,10 @@ impl ClusterNemesis {
 
 /// Moves of slots.
 impl ClusterNemesis {
-    /// Moves the slot of a key that clients use, while others wait in the queue of a key in the same slot.
+    /// Moves the slot of a key that clients use.
     fn move_slot(&self, step: &ScheduledFault) -> Result<Injected, Failure> {
         let key = &self.busy[step.victim % self.busy.len()];
         let slot = self.cluster.slot_of(key);
-        let queue = self.queue.fill(key)?;
         for master in &self.masters {
             self.cluster.nodes[*master].command(&["CONFIG", "RESETSTAT"]);
         }
@@ -142,17 +138,10 @@ impl ClusterNemesis {
             self.cluster.begin_move(slot, to, turns / 2 % 2 * KEYS_AHEAD)?;
             std::thread::sleep(step.lasts);
             self.cluster.end_move(slot, to)?;
-            self.demand_pulse(std::slice::from_ref(key), step.fault);
-            queue.serve()?;
         } else {
-            // The waiting clients are served meanwhile.
-            std::thread::scope(|scope| {
-                let served = scope.spawn(|| queue.serve());
-                self.move_back_and_forth(slot, turns, step.lasts)?;
-                self.demand_pulse(std::slice::from_ref(key), step.fault);
-                served.join().map_err(|_| "the clients in the queue panicked")?
-            })?;
+            self.move_back_and_forth(slot, turns, step.lasts)?;
         }
+        self.demand_pulse(std::slice::from_ref(key), step.fault);
         let refusals: &[&str] = if step.fault == Fault::MoveSlot { &["MOVED"] } else { REFUSALS };
         let has_refused = |master: &usize| refusals.iter().any(|name| errors(&self.cluster.nodes[*master], name) > 0);
         if self.masters.iter().any(has_refused) {

@@ -1,17 +1,16 @@
 //! A cluster.
 
 use crate::Failure;
-use crate::control::{ControlHolds, held_by_a_master_alone, moved_without_its_keys, promoted_by_the_cluster};
+use crate::control::{held_by_a_master_alone, moved_without_its_keys, promoted_by_the_cluster};
 use crate::history::{History, HistoryLine, HoldMode, Op};
 use crate::nemesis::ClusterNemesis;
 use crate::nodes::held_at;
-use crate::phases::{self, Clients, Settings};
+use crate::phases::{self, Clients, Frame};
 use crate::pulse::{self, Pulse};
 use crate::recorder::{self, Recorder, now};
 use crate::workload;
 use fencelock_testkit::{ClusterNodes, RedisServer};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 const MASTERS: usize = 3;
@@ -22,12 +21,8 @@ const PATIENT_NODE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Expected in a run whose faults must not lose a lock.
 const NOTHING_LOST: &str = "a run in which no client lost a lock";
 
-pub(super) fn perform(
-    settings: &Settings,
-    resource: u16,
-    histories: &Path,
-    recorder: &Arc<Recorder>,
-) -> Result<(), Failure> {
+pub(super) fn perform(run: &Frame<'_>) -> Result<(), Failure> {
+    let settings = run.settings;
     let loses_nothing = settings.topology == super::Topology::ClusterMoves;
     let options = RedisServer::options();
     let mut cluster = if loses_nothing {
@@ -36,7 +31,7 @@ pub(super) fn perform(
         ClusterNodes::start_with_proxies(&options, MASTERS, 1, NODE_TIMEOUT)?
     };
     let url = cluster.url(settings.topology.trusting());
-    let holds = ControlHolds { url: &url, recorder, resource };
+    let holds = run.holds(&url);
     moved_without_its_keys(&holds, &cluster)?;
     if !loses_nothing {
         promoted_by_the_cluster(&holds, &mut cluster)?;
@@ -45,12 +40,12 @@ pub(super) fn perform(
     holds.common()?;
 
     let url = cluster.url(&settings.topology.options(settings.ttl));
-    let clients = Clients::start(settings, &url, resource, histories, Arc::clone(recorder))?;
+    let clients = Clients::start(run, &url)?;
     // The keys of the tasks are on all masters. More pulses would only cost time.
     let measured = workload::keys(settings.keys, settings.topology);
-    let pulse = Pulse::start(&clients.client, &measured, settings.ttl, recorder);
+    let pulse = Pulse::start(&clients.client, &measured, settings.ttl, &run.recorder);
     let beside: Vec<_> = measured.iter().map(|key| pulse::key_beside(key)).collect();
-    let mut nemesis = ClusterNemesis::new(cluster, clients, measured)?;
+    let mut nemesis = ClusterNemesis::new(cluster, clients, measured);
     phases::play(settings, |step| {
         nemesis.inject(step)?;
         nemesis.clients.recover(step, 0);
@@ -60,12 +55,12 @@ pub(super) fn perform(
     clients.await_expected(settings)?;
     drop(pulse);
     clients.keys.extend(beside);
-    clients.finish(settings, histories, &|key| {
+    clients.finish(run, &|key| {
         let owner = cluster.owner_of(cluster.slot_of(key));
         held_at(&cluster.nodes[owner], key).into_iter().collect()
     })?;
     if loses_nothing {
-        demand_no_loss(histories, recorder)?;
+        demand_no_loss(run.histories, &run.recorder)?;
     }
     Ok(())
 }

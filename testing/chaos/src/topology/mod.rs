@@ -10,13 +10,10 @@ pub use postgres::Pooler;
 
 use crate::Failure;
 use crate::fault::Fault;
-use crate::phases::Settings;
-use crate::recorder::Recorder;
+use crate::phases::Frame;
 use fencelock::Drift;
 use fencelock_core::quarantine;
 use std::fmt;
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a replaced master may continue to grant if a quarantine is on: the new master adds this to the longest TTL.
@@ -106,19 +103,13 @@ impl ServerArguments {
 }
 
 /// Starts the servers and the clients of a run, injects the faults, and ends them.
-pub(crate) fn perform(
-    settings: &Settings,
-    dir: &Path,
-    resource: u16,
-    histories: &Path,
-    recorder: Arc<Recorder>,
-) -> Result<(), Failure> {
-    match settings.topology {
-        Topology::Postgres(pooler) => postgres::perform(settings, pooler, resource, histories, recorder),
-        Topology::Objects => objects::perform(settings, resource, histories, recorder),
-        Topology::Sentinels | Topology::BareSentinels => sentinels::perform(settings, resource, histories, recorder),
-        Topology::Cluster | Topology::ClusterMoves => cluster::perform(settings, resource, histories, &recorder),
-        _ => servers::perform(settings, dir, resource, histories, recorder),
+pub(crate) fn perform(run: &Frame<'_>) -> Result<(), Failure> {
+    match run.settings.topology {
+        Topology::Postgres(pooler) => postgres::perform(run, pooler),
+        Topology::Objects => objects::perform(run),
+        Topology::Sentinels | Topology::BareSentinels => sentinels::perform(run),
+        Topology::Cluster | Topology::ClusterMoves => cluster::perform(run),
+        _ => servers::perform(run),
     }
 }
 

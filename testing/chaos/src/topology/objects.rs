@@ -2,16 +2,13 @@
 
 use crate::Failure;
 use crate::connect::connect;
-use crate::control::ControlHolds;
 use crate::fault::Fault;
 use crate::nemesis::{disturb, lose_replies, repeat};
-use crate::phases::{self, Clients, Settings};
-use crate::recorder::{Recorder, now};
+use crate::phases::{self, Clients, Frame};
+use crate::recorder::now;
 use fencelock::blocking::Client;
 use fencelock_testkit::{Proxy, Then, carry_google_uploads};
 use std::net::TcpListener;
-use std::path::Path;
-use std::sync::Arc;
 
 pub(super) const FAULTS: &[Fault] = &[
     Fault::Slow,
@@ -64,15 +61,11 @@ impl Store {
     }
 }
 
-pub(super) fn perform(
-    settings: &Settings,
-    resource: u16,
-    histories: &Path,
-    recorder: Arc<Recorder>,
-) -> Result<(), Failure> {
+pub(super) fn perform(run: &Frame<'_>) -> Result<(), Failure> {
+    let settings = run.settings;
     let store = Store::at(&settings.objects)?;
     let url = store.url(settings.topology.trusting());
-    let holds = ControlHolds { url: &url, recorder: &recorder, resource };
+    let holds = run.holds(&url);
     holds.ended("control-forgotten", |key| {
         let held = store.viewer.inspect(key)?.ok_or("the key is not held")?;
         store.viewer.evict(&held)?;
@@ -81,7 +74,7 @@ pub(super) fn perform(
     holds.common()?;
 
     let url = store.url(&settings.topology.options(settings.ttl));
-    let mut clients = Clients::start(settings, &url, resource, histories, recorder)?;
+    let mut clients = Clients::start(run, &url)?;
     phases::play(settings, |step| {
         let began = now();
         match step.fault {
@@ -95,5 +88,5 @@ pub(super) fn perform(
         Ok(())
     })?;
     clients.await_expected(settings)?;
-    clients.finish(settings, histories, &|key| store.held(key))
+    clients.finish(run, &|key| store.held(key))
 }

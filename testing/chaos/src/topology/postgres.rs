@@ -1,17 +1,16 @@
 //! PostgreSQL: a server behind a proxy, its standby, and a pooler in front of the proxy if the run has one.
 
 use crate::Failure;
-use crate::control::{ControlHolds, LEASE};
+use crate::control::LEASE;
 use crate::fault::Fault;
 use crate::nemesis::{SLICE, disturb, lose_replies, mislead, slices};
-use crate::phases::{self, Clients, Settings};
+use crate::phases::{self, Clients, Frame};
 use crate::plan::ScheduledFault;
-use crate::recorder::{Recorder, now};
+use crate::recorder::now;
 use clap::ValueEnum;
-use fencelock_testkit::{PgBouncer, PostgresServer, Proxy, Shift, Then, WallClock};
+use fencelock_postgres_testing::{PgBouncer, PostgresServer};
+use fencelock_testkit::{Proxy, Shift, Then, WallClock};
 use std::cell::RefCell;
-use std::path::Path;
-use std::sync::Arc;
 use tokio::runtime::Runtime;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, NoTls};
@@ -65,16 +64,11 @@ impl Pooler {
     }
 }
 
-pub(super) fn perform(
-    settings: &Settings,
-    pooler: Pooler,
-    resource: u16,
-    histories: &Path,
-    recorder: Arc<Recorder>,
-) -> Result<(), Failure> {
+pub(super) fn perform(run: &Frame<'_>, pooler: Pooler) -> Result<(), Failure> {
+    let settings = run.settings;
     let mut database = Database::start(pooler)?;
     let url = database.url(settings.topology.trusting());
-    let holds = ControlHolds { url: &url, recorder: &recorder, resource };
+    let holds = run.holds(&url);
     let end = |key: &str| {
         let end = format!("UPDATE fencelock.locks SET ends = 0 WHERE key = '{key}'");
         database.server.try_sql("postgres", &end)?;
@@ -88,7 +82,7 @@ pub(super) fn perform(
     holds.common()?;
 
     let url = database.url(&settings.topology.options(settings.ttl));
-    let mut clients = Clients::start(settings, &url, resource, histories, recorder)?;
+    let mut clients = Clients::start(run, &url)?;
     phases::play(settings, |step| {
         let began = now();
         let injected = database.suffer(step, &mut clients);
@@ -98,7 +92,7 @@ pub(super) fn perform(
         Ok(())
     })?;
     clients.await_expected(settings)?;
-    clients.finish(settings, histories, &|key| database.held(key))
+    clients.finish(run, &|key| database.held(key))
 }
 
 #[derive(Debug)]

@@ -1,33 +1,26 @@
 //! A master with two replicas and three sentinels.
 
 use crate::Failure;
-use crate::control::{ControlHolds, promoted_by_sentinels};
+use crate::control::promoted_by_sentinels;
 use crate::machine::durable_options;
 use crate::nemesis::SentinelNemesis;
 use crate::nodes::held_at;
-use crate::phases::{self, Clients, Settings};
-use crate::recorder::Recorder;
+use crate::phases::{self, Clients, Frame};
 use crate::resumption;
 use fencelock_testkit::Sentinels;
-use std::path::Path;
-use std::sync::Arc;
 
 const SERVERS: usize = 3;
 
-pub(super) fn perform(
-    settings: &Settings,
-    resource: u16,
-    histories: &Path,
-    recorder: Arc<Recorder>,
-) -> Result<(), Failure> {
+pub(super) fn perform(run: &Frame<'_>) -> Result<(), Failure> {
+    let settings = run.settings;
     let mut sentinels = start()?;
     let url = sentinels.url(settings.topology.trusting());
-    let holds = ControlHolds { url: &url, recorder: &recorder, resource };
+    let holds = run.holds(&url);
     promoted_by_sentinels(&holds, &mut sentinels)?;
     holds.common()?;
 
     let url = sentinels.url(&settings.topology.options(settings.ttl));
-    let clients = Clients::start(settings, &url, resource, histories, recorder)?;
+    let clients = Clients::start(run, &url)?;
     let mut nemesis = SentinelNemesis::new(sentinels, clients);
     phases::play(settings, |step| {
         nemesis.inject(step)?;
@@ -38,7 +31,7 @@ pub(super) fn perform(
     clients.await_expected(settings)?;
     clients.keys.push(resumption::KEY.to_owned());
     let master = &sentinels.servers[master];
-    clients.finish(settings, histories, &|key| held_at(master, key).into_iter().collect())
+    clients.finish(run, &|key| held_at(master, key).into_iter().collect())
 }
 
 fn start() -> Result<Sentinels, Failure> {

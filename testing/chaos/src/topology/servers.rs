@@ -1,34 +1,27 @@
 //! Servers of their own: one, a quorum, or a master and a replica.
 
 use crate::Failure;
-use crate::control::{Control, ControlHolds};
+use crate::control::Control;
 use crate::fault::Fault;
 use crate::foreign::ForeignClient;
 use crate::nemesis::{Nemesis, jump};
 use crate::nodes::Nodes;
-use crate::phases::{self, Clients, Settings};
-use crate::recorder::Recorder;
+use crate::phases::{self, Clients, Frame};
 use fastrand::Rng;
-use std::path::Path;
 use std::sync::Arc;
 
-pub(super) fn perform(
-    settings: &Settings,
-    dir: &Path,
-    resource: u16,
-    histories: &Path,
-    recorder: Arc<Recorder>,
-) -> Result<(), Failure> {
-    let mut nodes = Nodes::start(dir, settings.topology)?;
+pub(super) fn perform(run: &Frame<'_>) -> Result<(), Failure> {
+    let settings = run.settings;
+    let mut nodes = Nodes::start(run.dir, settings.topology)?;
     let trusting = nodes.url(settings.topology.trusting());
-    let holds = ControlHolds { url: &trusting, recorder: &recorder, resource };
+    let holds = run.holds(&trusting);
     Control { nodes: &mut nodes, holds }.run()?;
     // Controls start with healthy servers and correct clocks.
     for node in &mut nodes.all {
         node.machine.server.restart_empty()?;
     }
     let url = nodes.url(&settings.topology.options(settings.ttl));
-    let clients = Clients::start(settings, &url, resource, histories, recorder)?;
+    let clients = Clients::start(run, &url)?;
     let foreign = nodes.all.iter().map(|node| node.direct_access.clone()).collect();
     let rng = Rng::with_seed(settings.seed ^ 0xf0);
     let foreign_client =
@@ -47,5 +40,5 @@ pub(super) fn perform(
     let Nemesis { nodes, clients, .. } = nemesis;
     clients.await_expected(settings)?;
     drop(foreign_client);
-    clients.finish(settings, histories, &|key| nodes.inspect(key))
+    clients.finish(run, &|key| nodes.inspect(key))
 }

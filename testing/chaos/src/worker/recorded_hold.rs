@@ -2,7 +2,7 @@ use crate::Failure;
 use crate::history::{HistoryLine, Op, Outcome, SUPERSEDED_BY, SlotOf};
 use crate::recorder::{Recorder, assumed_lease, micros};
 use crate::resource::{AccessKind, Writer, Written};
-use fencelock::{Client, Error, FencingToken, Guard, Held, HolderId, LossReason, Mode, Released};
+use fencelock::{Client, Error, FencingToken, Guard, Held, HolderId, LossReason, Mode};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -188,17 +188,17 @@ impl RecordedHold {
     }
 
     /// Ends the hold by this request.
-    pub(crate) async fn end(&self, request: impl Future<Output = Result<Released, Error>>) {
+    pub(crate) async fn end(&self, request: impl Future<Output = Result<(), Error>>) {
         let invoke_us = self.begin_release();
         let answer = request.await;
         let line = self.line(Op::Release, invoke_us, self.recorder.now());
         self.recorder.note(&match &answer {
-            Ok(Released::Released) => line,
-            Ok(Released::AlreadyLost { why }) => line.result(Outcome::Fail).what(why.to_string()),
+            Ok(()) => line,
+            Err(Error::Lost { reason, .. }) => line.result(Outcome::Fail).what(reason.to_string()),
             Err(error) => line.result(Outcome::Info).what(format!("{error:#}")),
         });
         match answer {
-            Ok(Released::AlreadyLost { why }) => self.lost(&why),
+            Err(Error::Lost { reason, .. }) => self.lost(&reason),
             Err(Error::Unreachable { .. }) => self.recorder.seen("unreachable"),
             _ => {}
         }

@@ -2,7 +2,7 @@ use super::recorded_hold::{Claim, RecordedHold};
 use crate::Failure;
 use crate::history::{Op, Outcome};
 use crate::resource::Writer;
-use fencelock::{Client, Error, Guards, HeldAll, HolderId, LossReason, Released, ReleasedAll};
+use fencelock::{Client, Error, Guards, HeldAll, HolderId, LossReason, Released};
 use std::time::Duration;
 
 /// Several keys that are held together, and the data to record about each. In the order of the caller.
@@ -91,21 +91,19 @@ impl RecordedSet {
     pub(crate) async fn release(mut self, guards: Guards) {
         let invoked: Vec<u64> = self.holds.iter().map(RecordedHold::begin_release).collect();
         let answer = guards.release().await;
-        let losses = if let Ok(ReleasedAll::AlreadyLost { losses }) = &answer { losses.as_slice() } else { &[] };
+        let losses = answer.as_ref().err().map(Error::losses).unwrap_or_default();
         for ((hold, is_lost), invoke_us) in self.holds.iter().zip(&self.lost).zip(invoked) {
             let line = hold.line(Op::Release, invoke_us, hold.recorder.now());
             let loss = losses.iter().find(|loss| loss.key.as_str() == hold.key);
             hold.recorder.note(&match (&answer, loss) {
-                (Err(error), _) => line.result(Outcome::Info).what(format!("{error:#}")),
-                (Ok(_), Some(loss)) => line.result(Outcome::Fail).what(loss.reason.to_string()),
+                (_, Some(loss)) => line.result(Outcome::Fail).what(loss.reason.to_string()),
                 // The release of this key may not be confirmed.
-                (Ok(_), None) if !losses.is_empty() && !is_lost => {
-                    line.result(Outcome::Info).what("another key was lost")
-                }
-                (Ok(_), None) => line,
+                (Err(Error::Lost { .. }), None) if !is_lost => line.result(Outcome::Info).what("another key was lost"),
+                (Ok(()) | Err(Error::Lost { .. }), None) => line,
+                (Err(error), None) => line.result(Outcome::Info).what(format!("{error:#}")),
             });
         }
-        for loss in losses {
+        for loss in &losses {
             self.lost(loss.key.as_str(), &loss.reason);
         }
     }

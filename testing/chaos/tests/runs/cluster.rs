@@ -3,7 +3,7 @@
 use crate::{assert_flagged, good_run, settings};
 use fencelock_chaos::checker::Check;
 use fencelock_chaos::history::{HistoryLine, Op};
-use fencelock_chaos::{Fault, Run, Settings, Topology, outages, partition_summary};
+use fencelock_chaos::{Fault, Run, Settings, Topology, outages};
 use fencelock_testkit::redis_or_skip;
 
 fn cluster_run(topology: Topology, only: Option<Vec<Fault>>) -> Option<Run> {
@@ -17,7 +17,7 @@ fn cluster_run(topology: Topology, only: Option<Vec<Fault>>) -> Option<Run> {
 }
 
 #[test]
-fn slots_that_move_lose_no_lock_and_keep_the_order_of_the_waiters() {
+fn slots_that_move_lose_no_lock() {
     let Some(run) = cluster_run(Topology::ClusterMoves, None) else { return };
     assert!(run.results.excused.is_empty(), "nothing excuses {:?}", run.results.excused);
 }
@@ -35,10 +35,10 @@ fn failovers_and_moves_violate_exclusion_only_where_writes_were_lost() {
         let is_replacing = ["kill master", "partition master", "unplanned failover"].contains(&fault);
         assert!(is_replacing, "{fault} excuses something");
     }
-    println!("{}", partition_summary(&run.history).expect("a master that was cut off"));
     let is = |line: &&HistoryLine, op, what| line.op == op && line.what.as_deref() == Some(what);
     let stops = run.history.lines.iter().filter(|line| is(line, Op::Seen, "a master that was cut off and stopped"));
     let stops: Vec<u64> = stops.map(|line| line.return_us).collect();
+    assert!(!stops.is_empty(), "no master was cut off");
     for fault in run.history.lines.iter().filter(|line| is(line, Op::Fault, "partition master")) {
         assert!(stops.contains(&fault.return_us), "an excuse ends when the master has stopped: {fault:?}");
     }

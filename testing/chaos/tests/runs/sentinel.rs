@@ -2,14 +2,13 @@
 
 use crate::{assert_flagged, faults, good_run, settings};
 use fencelock_chaos::checker::Check;
-use fencelock_chaos::{Fault, Run, Settings, Topology, resumption_summary, resumptions};
+use fencelock_chaos::{Fault, Run, Settings, Topology, resumptions};
 use fencelock_testkit::redis_or_skip;
 use std::time::Duration;
 
 fn sentinel_run(topology: Topology, only: Option<Vec<Fault>>) -> Option<Run> {
     redis_or_skip()?;
     let run = good_run(&Settings { workers: 2, tasks: 4, ..settings(topology, only) });
-    println!("{}", resumption_summary(&run.history).unwrap_or_default());
     assert_flagged(&run, &[(Check::C3, "control-promoted")]);
     assert!(!resumptions(&run.history).is_empty(), "a new master has granted a lock");
     if topology.has_quarantine() {

@@ -124,7 +124,7 @@ fn no_fault_violates_a_guarantee_in_a_quorum_of_five() {
 mod postgres {
     use super::*;
     use fencelock_chaos::Pooler;
-    use fencelock_testkit::{PgBouncer, postgres_or_skip};
+    use fencelock_postgres_testing::{PgBouncer, postgres_or_skip};
 
     fn violates_no_guarantee(pooler: Pooler) {
         let Some(server) = postgres_or_skip() else { return };

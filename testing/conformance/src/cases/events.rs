@@ -47,18 +47,49 @@ fn listen(client: &TestClient) -> Arc<EventRecorder> {
     recorder
 }
 
+/// How a key becomes free for a waiter.
+#[derive(PartialEq)]
+enum Freed {
+    Released,
+    Evicted,
+    /// The waiter before it gives up when it gets the key.
+    GivenUp,
+}
+
 async fn a_release_notifies_the_first_waiter_of_its_grant(fixture: &dyn Fixture) {
-    let [a, b] = test_clients(fixture).await;
-    let recorder = listen(&b);
+    the_waiter_is_notified_of_its_grant(fixture, Freed::Released).await;
+}
+
+async fn an_eviction_notifies_the_first_waiter_of_its_grant(fixture: &dyn Fixture) {
+    the_waiter_is_notified_of_its_grant(fixture, Freed::Evicted).await;
+}
+
+async fn a_waiter_that_gives_up_hands_the_key_to_the_next(fixture: &dyn Fixture) {
+    the_waiter_is_notified_of_its_grant(fixture, Freed::GivenUp).await;
+}
+
+async fn the_waiter_is_notified_of_its_grant(fixture: &dyn Fixture, by: Freed) {
+    let [a, b, c] = test_clients(fixture).await;
+    let recorder = listen(&c);
     for _ in 0..CHANCES {
-        let (first, second) = (a.new_attempt(), b.new_attempt());
+        let (first, quitter, next) = (a.new_attempt(), b.new_attempt(), c.new_attempt());
         first.takes().await;
-        second.is_queued(0).await;
-        assert_eq!(first.releases().await, Release::Released);
-        if is_notified_of_its_grant(&recorder, &second).await {
+        if by == Freed::GivenUp {
+            quitter.is_queued(0).await;
+        }
+        next.is_queued(u32::from(by == Freed::GivenUp)).await;
+        if by == Freed::Evicted {
+            assert_eq!(a.evicts(&first.seen().await).await, Eviction::Evicted);
+        } else {
+            assert_eq!(first.releases().await, Release::Released);
+        }
+        if by == Freed::GivenUp {
+            assert_eq!(quitter.releases().await, Release::Released);
+        }
+        if is_notified_of_its_grant(&recorder, &next).await {
             return;
         }
-        second.releases().await;
+        next.releases().await;
     }
     panic!("{CHANCES} hand-offs, but it received only {:?}", recorder.recorded());
 }
@@ -80,40 +111,6 @@ async fn only_the_first_waiter_is_handed_the_key(fixture: &dyn Fixture) {
         if notified {
             return;
         }
-    }
-    panic!("{CHANCES} hand-offs, but it received only {:?}", recorder.recorded());
-}
-
-async fn a_waiter_that_gives_up_hands_the_key_to_the_next(fixture: &dyn Fixture) {
-    let [a, b, c] = test_clients(fixture).await;
-    let recorder = listen(&c);
-    for _ in 0..CHANCES {
-        let (first, quitter, next) = (a.new_attempt(), b.new_attempt(), c.new_attempt());
-        first.takes().await;
-        quitter.is_queued(0).await;
-        next.is_queued(1).await;
-        assert_eq!(first.releases().await, Release::Released);
-        assert_eq!(quitter.releases().await, Release::Released);
-        if is_notified_of_its_grant(&recorder, &next).await {
-            return;
-        }
-        next.releases().await;
-    }
-    panic!("{CHANCES} hand-offs, but it received only {:?}", recorder.recorded());
-}
-
-async fn an_eviction_notifies_the_first_waiter_of_its_grant(fixture: &dyn Fixture) {
-    let [a, b] = test_clients(fixture).await;
-    let recorder = listen(&b);
-    for _ in 0..CHANCES {
-        let (first, second) = (a.new_attempt(), b.new_attempt());
-        first.takes().await;
-        second.is_queued(0).await;
-        assert_eq!(a.evicts(&first.seen().await).await, Eviction::Evicted);
-        if is_notified_of_its_grant(&recorder, &second).await {
-            return;
-        }
-        second.releases().await;
     }
     panic!("{CHANCES} hand-offs, but it received only {:?}", recorder.recorded());
 }

@@ -3,8 +3,8 @@
 use crate::Fixture;
 use crate::case::{Case, Need, case_for};
 use crate::deadline::in_time;
-use crate::test_client::{ALIVE, SHORT, TestClient, test_clients};
-use fencelock_core::{Acquire, Mode, Release};
+use crate::test_client::{ALIVE, PAST_SHORT, SHORT, TestClient, test_clients};
+use fencelock_core::{Acquire, Mode, Release, Renew};
 
 pub(super) fn cases() -> Vec<Case> {
     const SHARED: &[Need] = &[Need::Shared];
@@ -20,6 +20,7 @@ pub(super) fn cases() -> Vec<Case> {
         case_for(QUEUED, a_reader_does_not_overtake_a_waiting_writer).within(ALIVE),
         case_for(QUEUED, a_reader_behind_a_writer_is_let_in_when_the_writer_gives_up).within(ALIVE),
         case_for(QUEUED, the_last_reader_hands_over_to_the_writer).within(ALIVE),
+        case_for(&[Need::Shared, Need::Expires], a_reader_that_died_is_gone_although_another_one_renews),
         case_for(LEASED_QUEUE, a_writer_gets_the_key_of_readers_that_died),
         case_for(LEASED_QUEUE, a_writer_that_died_in_the_queue_does_not_stop_readers),
     ]
@@ -137,6 +138,17 @@ async fn the_last_reader_hands_over_to_the_writer(fixture: &dyn Fixture) {
     assert!(matches!(writer.polls().await, Acquire::Queued { ahead: 0, .. }));
     a.releases().await;
     assert!(writer.still_holds().await > fence);
+}
+
+async fn a_reader_that_died_is_gone_although_another_one_renews(fixture: &dyn Fixture) {
+    let [a, b] = readers(fixture).await;
+    a.for_ttl(SHORT).takes().await;
+    b.takes().await;
+    for _ in 0..3 {
+        assert!(matches!(b.renews().await, Renew::Renewed { .. }));
+        fixture.let_time_pass(PAST_SHORT / 2).await;
+    }
+    assert_eq!(b.hold().await.holder_id(), Some(b.holder.id));
 }
 
 async fn a_writer_gets_the_key_of_readers_that_died(fixture: &dyn Fixture) {

@@ -89,7 +89,7 @@ impl FaultyBackend {
         let mut bent = claim.with_mode(self.mode(claim.mode));
         bent.key = self.key(&claim.key);
         bent.ttl = self.ttl(claim.ttl);
-        bent.queueing.intent = match (self.defect, claim.queueing.intent) {
+        bent.intent = match (self.defect, claim.intent) {
             (Defect::TryEnqueues, Intent::Try) | (Defect::PollTakes, Intent::Poll) => Intent::Enqueue,
             (_, intent) => intent,
         };
@@ -107,7 +107,7 @@ impl FaultyBackend {
             | (Defect::FenceMovesOnRepeat, Acquire::Granted { .. }) => granted(count),
             (Defect::OneInAHundredIsGranted, Acquire::Queued { .. }) if count.is_multiple_of(100) => granted(count),
             (Defect::BusyIsAnError, Acquire::Busy(_)) => return Err(Unknown::new("faulty", Fault::Other, "busy")),
-            (Defect::TryEnqueues, Acquire::Queued { occupied, .. }) if claim.queueing.intent == Intent::Try => {
+            (Defect::TryEnqueues, Acquire::Queued { occupied, .. }) if claim.intent == Intent::Try => {
                 Acquire::Busy(occupied)
             }
             (Defect::FenceStandsStill, Acquire::Granted { .. }) | (Defect::ConflictIsGranted, Acquire::Conflict(_)) => {
@@ -127,7 +127,7 @@ impl FaultyBackend {
     /// Whether a try is granted because it fits, although others were first.
     async fn overtakes(&self, claim: &Claim) -> Result<bool, Unknown> {
         let overtakes = [Defect::TryOvertakes, Defect::FittingClaimsOvertake].contains(&self.defect);
-        let tries = overtakes && claim.queueing.intent == Intent::Try;
+        let tries = overtakes && claim.intent == Intent::Try;
         let Some(seen) = self.memory.inspect(&claim.key).await?.filter(|_| tries) else { return Ok(false) };
         if self.defect == Defect::FittingClaimsOvertake {
             return Ok(seen.first().mode.same_class(claim.mode) && seen.waiters > 0);

@@ -1,6 +1,7 @@
 //! The example programs and the code of the documentation, as a reader runs them.
 #![allow(missing_docs)]
 
+mod axum;
 mod leader;
 mod nightly;
 mod pool;

@@ -1,7 +1,7 @@
 //! `fencelock-peer [compat=PRESET] PORT...`: fencelock as a peer, for tests with mixed libraries and with a killed holder.
 #![forbid(unsafe_code)]
 
-use fencelock::{Client, Guard, Released};
+use fencelock::{Client, Guard};
 use std::error::Error;
 use std::time::Duration;
 use tokio::fs;
@@ -46,10 +46,10 @@ async fn answer(client: &Client, held: &mut Option<Guard>, words: &[&str]) -> Sa
             Err(fencelock::Error::Busy { .. }) => Ok("busy".into()),
             Err(error) => Err(error.into()),
         },
-        ["unlock"] => {
-            let freed = held.take().ok_or("no lock is held")?.release().await? == Released::Released;
-            Ok(if freed { "freed" } else { "lost" }.into())
-        }
+        ["unlock"] => match held.take().ok_or("no lock is held")?.release().await {
+            Err(error) if error.is_lost() => Ok("lost".into()),
+            released => Ok(released.map(|()| "freed".into())?),
+        },
         ["count", key, ttl, file, times] => {
             for _ in 0..times.parse::<u32>()? {
                 let guard = client.lock(key).ttl(millis(ttl)?).wait(Duration::from_secs(60)).acquire().await?;
@@ -57,9 +57,7 @@ async fn answer(client: &Client, held: &mut Option<Guard>, words: &[&str]) -> Sa
                 let seen: u32 = fs::read_to_string(file).await?.trim().parse().unwrap_or(0);
                 sleep(Duration::from_micros(500)).await;
                 fs::write(file, (seen + 1).to_string()).await?;
-                if guard.release().await? != Released::Released {
-                    return Err("lost while counting".into());
-                }
+                guard.release().await?;
             }
             Ok("counted".into())
         }

@@ -1,7 +1,7 @@
 //! The common facts of fencelock and every peer.
 
 use crate::environment::{AWAKE, KEY, LONG, TestEnvironment, attempt, in_time, request, unlock, within};
-use fencelock::{LossReason, Released};
+use fencelock::{Error, LossReason};
 use fencelock_interop::Process;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -24,7 +24,7 @@ pub(crate) async fn their_release_wakes_our_waiter(environment: &TestEnvironment
     unlock(&mut peer, "freed").await;
     // Most of the TTL is left, so the release wakes the waiter.
     let guard = within(AWAKE, "our lock", waiter).await.expect("a guard");
-    assert_eq!(guard.release().await, Ok(Released::Released));
+    assert_eq!(guard.release().await, Ok(()));
 }
 
 pub(crate) async fn their_late_release_does_not_free_our_lock(environment: &TestEnvironment, mut peer: Process) {
@@ -35,13 +35,13 @@ pub(crate) async fn their_late_release_does_not_free_our_lock(environment: &Test
     assert!(2 * environment.copies() > environment.servers.len(), "ours is gone");
     assert!(guard.is_held());
     assert_eq!(attempt(&mut peer, LONG).await, "busy");
-    assert_eq!(guard.release().await, Ok(Released::Released));
+    assert_eq!(guard.release().await, Ok(()));
 }
 
 pub(crate) async fn while_we_hold_they_are_refused(environment: &TestEnvironment, mut peer: Process) {
     let guard = environment.held().await;
     assert_eq!(attempt(&mut peer, LONG).await, "busy");
-    assert_eq!(guard.release().await, Ok(Released::Released));
+    assert_eq!(guard.release().await, Ok(()));
     // Nodes that a majority does not need may be released a little later; a remaining lock would persist.
     in_time("a key that is free everywhere", environment.is_free()).await;
 }
@@ -51,7 +51,7 @@ pub(crate) async fn our_release_wakes_their_waiter(environment: &TestEnvironment
     peer.send(&format!("lock {KEY} {} {WAIT}", LONG.as_millis())).await.expect("a peer that listens");
     let early = timeout(Duration::from_millis(150), peer.receive()).await;
     assert!(early.is_err(), "while we hold: {early:?}");
-    assert_eq!(guard.release().await, Ok(Released::Released));
+    assert_eq!(guard.release().await, Ok(()));
     assert_eq!(within(AWAKE, "their lock", peer.receive()).await.expect("an answer"), "held");
     assert!(environment.attempt().await.is_none());
     unlock(&mut peer, "freed").await;
@@ -74,15 +74,15 @@ pub(crate) async fn a_foreign_delete_is_reported_as_a_loss(environment: &TestEnv
     environment.deleted_by(&mut peer).await;
     assert_eq!(in_time("the loss", guard.lost()).await, LossReason::Deleted);
     assert!(!guard.is_held());
-    assert_eq!(guard.release().await, Ok(Released::AlreadyLost { why: LossReason::Deleted }));
+    assert!(matches!(guard.release().await, Err(Error::Lost { reason: LossReason::Deleted, .. })));
 }
 
 pub(crate) async fn our_late_release_does_not_free_their_lock(environment: &TestEnvironment, mut peer: Process) {
     let guard = environment.held().await;
     environment.deleted_by(&mut peer).await;
     assert_eq!(attempt(&mut peer, LONG).await, "held");
-    let released = guard.release().await.expect("an answer");
-    assert!(matches!(released, Released::AlreadyLost { .. }), "{released:?}");
+    let released = guard.release().await;
+    assert!(matches!(released, Err(Error::Lost { .. })), "{released:?}");
     // Not on all servers: our request to the last server may have arrived after their delete.
     assert!(2 * environment.copies() > environment.servers.len(), "theirs is gone");
     unlock(&mut peer, "freed").await;

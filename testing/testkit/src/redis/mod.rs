@@ -7,7 +7,7 @@ mod quorum;
 mod resp;
 mod sentinels;
 mod server;
-pub(crate) mod spawner;
+pub mod spawner;
 mod start_error;
 mod tls;
 mod version;

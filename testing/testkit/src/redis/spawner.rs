@@ -1,3 +1,5 @@
+//! Starts programs that end with this process.
+
 use std::ffi::OsStr;
 use std::io::{Error, Result};
 use std::process::{Child, Command, Stdio};
@@ -10,7 +12,7 @@ type Order = (Command, Sender<Result<Child>>);
 ///
 /// Linux sends the signal when the *thread* that started the child ends, and the thread of a test ends with the test. So
 /// a single thread that never ends starts all children.
-pub(crate) fn spawn(command: Command) -> Result<Child> {
+pub fn spawn(command: Command) -> Result<Child> {
     static THREAD: OnceLock<Mutex<Sender<Order>>> = OnceLock::new();
     let (answer, answered) = channel();
     let orders = THREAD.get_or_init(|| Mutex::new(start_thread())).lock().unwrap_or_else(PoisonError::into_inner);
@@ -32,7 +34,7 @@ fn start_thread() -> Sender<Order> {
 /// A command that ends with this process if the system has `setpriv` (util-linux), otherwise a normal one.
 ///
 /// `setpriv` executes the program in its own process, so the process id is the same.
-pub(crate) fn mortal(program: &OsStr) -> Command {
+pub fn mortal(program: &OsStr) -> Command {
     static SETPRIV: OnceLock<bool> = OnceLock::new();
     let there = *SETPRIV.get_or_init(|| {
         let mut probe = Command::new("setpriv");

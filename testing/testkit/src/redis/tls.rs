@@ -18,7 +18,8 @@ pub struct TlsFiles {
 }
 
 impl TlsFiles {
-    pub(crate) fn write_to(dir: &Path) -> Result<Self> {
+    /// Makes them in this directory.
+    pub fn write_to(dir: &Path) -> Result<Self> {
         let made = Made::new().map_err(Error::other)?;
         let write = |name: &str, text: &str| {
             let path = dir.join(name);

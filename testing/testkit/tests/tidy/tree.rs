@@ -52,7 +52,7 @@ pub(crate) fn crates() -> Vec<Crate> {
     let is_ours = |path: &Path| match path.components().count() {
         2 => true,
         3 => path.starts_with("crates") || path.starts_with("testing"),
-        _ => false,
+        _ => path.ends_with("testing/Cargo.toml"),
     };
     let manifests = files("Cargo.toml").into_iter().filter(|file| is_ours(&file.path));
     manifests
@@ -63,6 +63,13 @@ pub(crate) fn crates() -> Vec<Crate> {
             Crate { name, manifest: file.text, dir }
         })
         .collect()
+}
+
+/// The crates of backends, which the manifest of the library lists.
+pub(crate) fn backends() -> Vec<String> {
+    let library = crates().into_iter().find(|found| found.name == "fencelock").expect("the library");
+    let of_us = library.table("dependencies").into_iter().filter(|name| name.starts_with("fencelock-"));
+    of_us.filter(|name| *name != "fencelock-core").map(str::to_owned).collect()
 }
 
 impl Crate {

@@ -40,8 +40,6 @@ async fn show(once: &Once, client: &Client, context: &Context) -> Result<Exit, F
 const ANY_WINDOW: Duration = Duration::from_secs(86_400);
 
 fn answer(once: &Once, done: Option<&WindowDone>, text: &str, context: &Context) -> Result<(), Failure> {
-    if context.report.json {
-        return context.answer(&format!("{}\n", json!({ "key": once.key, "done": done.map(window_done) })));
-    }
-    context.answer(&format!("{}: {}\n", plain(&once.key), plain(text)))
+    let json = || json!({ "key": once.key, "done": done.map(window_done) });
+    context.answer_with(json, || format!("{}: {}", plain(&once.key), plain(text)))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Show all held locks, or those that begin with PREFIX, on a screen that is kept current.
 ///
 /// Keys: up and down, page up and down, home and end select a lock; enter shows its holders and waiters; s and r change the order; / filters by key and
-/// holder; b breaks the selected lock after a confirmation; q quits. An exclamation mark in front of the time left: the holder has not
+/// holder; b breaks the selected lock after a confirmation; ^Z stops; q quits. An exclamation mark in front of the time left: the holder has not
 /// renewed its lease in time. On Redis that shows after two renewals.
 ///
 /// Nothing is written unless you break a lock. It lists at most once per --interval, at most 1000 locks per second, and for at most

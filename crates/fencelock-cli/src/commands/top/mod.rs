@@ -44,6 +44,9 @@ pub(crate) async fn top(wanted: Top, context: &Context) -> Result<Exit, Failure>
     if !wanted.once && !std::io::stdout().is_terminal() {
         return refuse("the output is not a terminal: add --once");
     }
+    if !wanted.once && std::env::var_os("TERM").is_some_and(|term| term == "dumb") {
+        return refuse("this terminal has no cursor that can be moved (TERM=dumb): add --once");
+    }
     context
         .with_client(async |client| {
             if wanted.once {
@@ -77,11 +80,11 @@ async fn once(client: &Client, wanted: &Top, context: &Context) -> Result<Exit, 
 fn as_json(table: &Table) -> Value {
     let totals = table.totals();
     json!({
-        "backend": table.backend(),
+        "backend": table.backend,
         "lock_count": totals.locks,
         "waiters": totals.waiters,
         "longest_wait_ms": totals.longest_wait.map(crate::json::millis),
-        "locks": table.locks().map(|held| state(held.key.as_str(), Some(held), table.queues())).collect::<Value>(),
+        "locks": table.locks().map(|held| state(held.key.as_str(), Some(held), table.queues)).collect::<Value>(),
     })
 }
 
@@ -112,6 +115,7 @@ async fn watch(client: &Client, wanted: &Top, backend: &str) -> Result<Exit, Fai
             biased;
             key = keys.recv() => match key.map(|key| table.on_key(key)) {
                 None | Some(Some(Wish::Quit)) => return Ok(Exit::Success),
+                Some(Some(Wish::Stop)) => screen.stop()?,
                 // What the user confirmed is not replaced by what is only looked at.
                 Some(_) if matches!(wish, Some(Wish::Break(_))) => {}
                 Some(asked) => wish = asked.or(wish),
@@ -178,7 +182,7 @@ fn pause(interval: Duration, took: Duration, listed: &Result<Vec<Holding>, Error
 struct Watch {
     holds: HashMap<(Key, HolderId), Seen>,
     listed: Option<Instant>,
-    /// Since the list before the last one.
+    /// Since the list before the last one; `None` before the second list.
     grants_per_second: Option<f64>,
 }
 
@@ -226,11 +230,6 @@ impl Watch {
         self.tell(held);
         let new = |hold: &(Key, HolderId)| hold.0 == held.key && !before.contains_key(hold);
         self.holds.retain(|hold, _| !new(hold));
-    }
-
-    /// `None` before the second list.
-    const fn grants_per_second(&self) -> Option<f64> {
-        self.grants_per_second
     }
 
     fn look(&mut self, held: &Holding, times: (Instant, Instant), before: &HashMap<(Key, HolderId), Seen>) {

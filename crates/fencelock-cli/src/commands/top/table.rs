@@ -21,9 +21,9 @@ pub(super) struct Order {
 /// What the screen shows, and what a key does. It sends nothing and reads no clock but for ages.
 #[derive(Debug)]
 pub(super) struct Table {
-    backend: String,
+    pub(super) backend: String,
     /// Whether the number of waiters is known.
-    queues: bool,
+    pub(super) queues: bool,
     order: Order,
     /// Only locks whose key or holder contains this, in lower case.
     filter: String,
@@ -32,14 +32,15 @@ pub(super) struct Table {
     /// The rows that the filter leaves, in their order.
     shown: Vec<usize>,
     /// Among those that are shown.
-    selected: usize,
+    pub(super) selected: usize,
     /// The first one on the screen.
     top: usize,
-    focus: Focus,
+    pub(super) focus: Focus,
     /// A lock is about to be broken.
     breaking: bool,
     listed: Option<Instant>,
-    trouble: Option<String>,
+    /// Why the last request failed.
+    pub(super) trouble: Option<String>,
     notice: Option<String>,
 }
 
@@ -66,6 +67,8 @@ pub(super) enum Focus {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     Quit,
+    /// ^Z.
+    Stop,
     Inspect(Key),
     Break(Box<Holding>),
 }
@@ -148,7 +151,11 @@ impl Table {
 
     pub(super) fn on_key(&mut self, key: KeyEvent) -> Option<Wish> {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
-            return (key.code == KeyCode::Char('c')).then_some(Wish::Quit);
+            return match key.code {
+                KeyCode::Char('c') => Some(Wish::Quit),
+                KeyCode::Char('z') => Some(Wish::Stop),
+                _ => None,
+            };
         }
         match &mut self.focus {
             Focus::Question(_) => return self.on_answer(key.code),
@@ -293,22 +300,6 @@ impl Table {
 
 /// What is shown.
 impl Table {
-    pub(super) fn backend(&self) -> &str {
-        &self.backend
-    }
-
-    pub(super) const fn queues(&self) -> bool {
-        self.queues
-    }
-
-    pub(super) const fn selected(&self) -> usize {
-        self.selected
-    }
-
-    pub(super) const fn focus(&self) -> &Focus {
-        &self.focus
-    }
-
     /// The shown locks, in their order.
     pub(super) fn locks(&self) -> impl Iterator<Item = &Holding> {
         self.shown.iter().map(|at| &self.rows[*at].held)
@@ -329,13 +320,8 @@ impl Table {
         text += &waiters.map_or_else(String::new, |waiters| format!(", {waiters} waiting"));
         text += &longest_wait.map_or_else(String::new, |wait| format!(", longest wait {}", Span(wait)));
         // Not those that came and went between two lists.
-        let rate = self.watch.grants_per_second().filter(|rate| *rate > 0.0);
+        let rate = self.watch.grants_per_second.filter(|rate| *rate > 0.0);
         text + &rate.map_or_else(String::new, |rate| format!(", {rate:.1} grants/s seen"))
-    }
-
-    /// Whether the last request failed.
-    pub(super) const fn is_troubled(&self) -> bool {
-        self.trouble.is_some()
     }
 
     /// The summary and how old it is, or why it could not be renewed.
@@ -349,27 +335,32 @@ impl Table {
         }
     }
 
-    /// The last line: what was done, a question, or what the keys do.
+    /// The last lines: a question, or what was done and what the keys do.
     pub(super) fn foot(&self) -> String {
-        let by = self.order.by.name();
-        match (&self.focus, &self.notice) {
-            (Focus::Filter, _) => format!("filter: {}_   enter keeps it, esc clears it", plain(&self.filter)),
-            (Focus::Question(held), _) => {
-                format!("Break {}, {}? It does not stop the holder. y/n", plain(&held.key), text::holding(held))
+        let (by, filter) = (self.order.by.name(), plain(&self.filter));
+        let keys = match &self.focus {
+            Focus::Filter => return format!("filter: {filter}_   enter keeps it, esc clears it"),
+            Focus::Question(held) => {
+                return format!(
+                    "Break {}, {}? It does not stop the holder. y/n",
+                    plain(&held.key),
+                    text::holding(held)
+                );
             }
-            (Focus::Details(..), _) => "up/down scroll  b break  esc back".to_owned(),
-            (Focus::Rows, Some(notice)) => plain(notice),
-            (Focus::Rows, None) if !self.filter.is_empty() => {
-                format!("filter: {}   esc clears it  / changes it  enter details  q quit", plain(&self.filter))
-            }
-            (Focus::Rows, None) => format!("enter details  s sort ({by})  r reverse  / filter  b break  q quit"),
+            Focus::Details(..) => "up/down scroll  b break  esc back".to_owned(),
+            Focus::Rows => format!("enter details  s sort ({by})  r reverse  / filter  b break  q quit"),
+        };
+        match &self.notice {
+            Some(notice) => format!("{}   {keys}", plain(notice)),
+            None if filter.is_empty() => keys,
+            None => format!("filter: {filter}   esc clears it  {keys}"),
         }
     }
 
     /// The holders and waiters of a lock, a line for each.
     pub(super) fn details(key: &Key, held: Option<&Holding>) -> Vec<String> {
         let text = match held {
-            None => "free".to_owned(),
+            None => "free now: it was released, or its lease has ended".to_owned(),
             Some(held) => {
                 let fence = held.first().fence.map_or_else(String::new, |fence| format!("\n  fencing token {fence}"));
                 let remedy = remedy(held).unwrap_or_default();
@@ -428,7 +419,7 @@ fn remedy(held: &Holding) -> Option<String> {
 }
 
 /// In front of a lease whose renewal is overdue.
-const OVERDUE: &str = "! ";
+pub(super) const OVERDUE: &str = "! ";
 
 /// What shows that the holder is alive; of several, the one that has not renewed for the longest time.
 fn alive(held: &Holding) -> Option<Liveness> {

@@ -51,7 +51,10 @@ pub(crate) struct PendingClaim {
 }
 
 impl PendingClaim {
-    const fn new(claim: Claim) -> Self {
+    pub(crate) fn new(key: &Key, request: &AcquireRequest, holder: HolderId) -> Self {
+        let holder = crate::Holder { id: holder, owner: request.owner.clone() };
+        let intent = if request.queues() { Intent::Enqueue } else { Intent::Try };
+        let claim = Claim::new(key.clone(), holder, request.ttl, intent).with_mode(request.mode);
         let (answered, stray_until, requests, hand_off, notified) = (None, Moment::from_micros(0), 0, None, false);
         Self { claim, answered, stray_until, requests, hand_off, notified, polled_at: Moment::from_micros(0) }
     }
@@ -59,7 +62,7 @@ impl PendingClaim {
     /// The claim is in the queue of the backend. Returns whether that was not known: the reply to the first request may have been
     /// lost, or another task may have taken the claim over before it arrived.
     pub(crate) fn queued(&mut self, sent: Moment, bounds: HandOffBounds) -> bool {
-        self.claim.queueing.intent = Intent::Poll;
+        self.claim.intent = Intent::Poll;
         self.answered.replace((sent, bounds)).is_none()
     }
 
@@ -244,7 +247,7 @@ impl Claiming {
             self.phase = Phase::Inspecting;
             return Some(KeyRequest::Inspect);
         }
-        attempt.claim.queueing.block = block.unwrap_or(attempt.claim.queueing.block);
+        attempt.claim.block = block.unwrap_or(attempt.claim.block);
         self.phase = Phase::Requesting(now, std::mem::replace(&mut self.left_behind, true));
         Some(KeyRequest::Claim(Box::new(attempt.claim.clone())))
     }
@@ -260,17 +263,9 @@ impl Claiming {
             attempt.stray_until = now + STRAGGLER;
         }
         // The claim may have been executed. A poll finds out without adding a second queue position.
-        if self.left_behind && attempt.claim.queueing.intent == Intent::Enqueue {
-            attempt.claim.queueing.intent = Intent::Poll;
+        if self.left_behind && attempt.claim.intent == Intent::Enqueue {
+            attempt.claim.intent = Intent::Poll;
         }
-    }
-
-    /// Starts an attempt with a new holder id.
-    pub(crate) fn begin(&mut self, key: &Key, request: &AcquireRequest, holder: HolderId) {
-        let holder = crate::Holder { id: holder, owner: request.owner.clone() };
-        let intent = if request.queues() { Intent::Enqueue } else { Intent::Try };
-        let claim = Claim::new(key.clone(), holder, request.ttl, intent).with_mode(request.mode);
-        (self.attempt, self.left_behind) = (Some(PendingClaim::new(claim)), false);
     }
 
     /// Takes over the attempt of another task that gave up, and sleeps until its next poll, unless that is due.
@@ -304,7 +299,7 @@ impl Claiming {
             attempt.stray_until = now + STRAGGLER;
         }
         self.left_behind = false;
-        (attempt.claim.queueing.intent, attempt.polled_at) = (Intent::Poll, Moment::default());
+        (attempt.claim.intent, attempt.polled_at) = (Intent::Poll, Moment::default());
         Some(attempt)
     }
 
@@ -344,7 +339,7 @@ mod tests {
             max_hold: None,
             lease_sharing: LeaseSharing::Allowed,
             reports: false,
-            place: None,
+            requested_at: None,
         };
         [1, 100].map(|attempts| {
             let mut claiming = Claiming::new(&request, Moment::default(), Moment::default());

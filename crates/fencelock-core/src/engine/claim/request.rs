@@ -45,7 +45,7 @@ pub struct AcquireRequest {
     /// Whether the caller wants to know from time to time who holds the key: [`crate::engine::ClaimReport`].
     pub reports: bool,
     /// Where the program requests it, for a warning; `None` if a long wait for another task of this client is as intended.
-    pub place: Option<&'static Location<'static>>,
+    pub requested_at: Option<&'static Location<'static>>,
 }
 
 impl AcquireRequest {

@@ -6,12 +6,12 @@ mod tenure;
 
 use super::claim::AcquireRequest;
 use super::{Action, Env};
-use crate::{Drift, Due, FencingToken, HolderId, Key, LossReason, Mode, Moment, Owner, Renewal, RenewalPlan, Ttl};
+use crate::{Drift, Due, FencingToken, HolderId, Key, LossReason, Mode, Moment, Owner, Renewal, RenewalPlan};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use news::LeaseNews;
-pub(crate) use task_lease::{LeaseHistory, OtherWaiters, TaskLease};
+pub(crate) use task_lease::{LeaseHistory, TaskLease};
 pub use tenure::{End, HoldId, Leaving, Status, Tenure};
 
 /// How a timer fires: for [`super::KeyEngine::hold_due`].
@@ -43,12 +43,12 @@ pub(crate) struct Hold<L> {
     pub(crate) task_lease: Option<TaskLease>,
     /// The driver's data.
     pub(crate) lease: L,
-    plan: RenewalPlan,
+    pub(crate) plan: RenewalPlan,
     /// When half of the lease has passed, counted from the grant or the last renewal.
     half: Moment,
     /// The time of its timer; [`Moment::NEVER`] without one.
     pub(crate) timer: Moment,
-    renewing: bool,
+    pub(crate) renewing: bool,
     /// It was expedited while a renewal was in flight: renew again so long after its reply.
     expedited: Option<Duration>,
     hint: Hint,
@@ -111,20 +111,6 @@ impl<L> Hold<L> {
             Due::MaxHold => Some(LossReason::MaxHold),
             Due::At(_) | Due::Renew => None,
         }
-    }
-
-    pub(crate) fn ttl(&self) -> Ttl {
-        self.plan.ttl()
-    }
-
-    /// When the lease ends for its holder.
-    pub(crate) fn until(&self) -> Moment {
-        self.plan.until()
-    }
-
-    /// The time until the lease expires if no renewal succeeds; [`Duration::MAX`] if it never expires.
-    pub(crate) fn rest(&self, now: Moment) -> Duration {
-        self.plan.rest(now)
     }
 
     /// Whether the lease may have another tenure: more than half of its time is left. A new claim would not bring much
@@ -218,16 +204,6 @@ impl<L> Hold<L> {
         matches!(self.tenure.mode, Mode::Permits { .. })
     }
 
-    /// Whether a renewal is in flight.
-    pub(crate) const fn is_renewing(&self) -> bool {
-        self.renewing
-    }
-
-    /// Ends the hold at this moment, even if its lease could be renewed.
-    pub(crate) fn limit(&mut self, ends: Moment) {
-        self.plan.hand_on(ends);
-    }
-
     /// When the timer must fire next; `None` while a renewal is in flight, because its reply sets the timer.
     pub(crate) fn next_timer(&self, now: Moment) -> Option<Moment> {
         if self.renewing {
@@ -274,7 +250,7 @@ impl<L> Hold<L> {
         }
         self.renewing = true;
         self.hint = if self.hint == Hint::Pending { Hint::Answered } else { Hint::None };
-        Some(Renewal::new(key.clone(), self.holder, self.ttl()).with_assumed(self.plan.assumed(drift, now)))
+        Some(Renewal::new(key.clone(), self.holder, self.plan.ttl()).with_assumed(self.plan.assumed(drift, now)))
     }
 
     /// A renewal that was sent at `sent` was confirmed. `Err` if the lease has expired meanwhile.

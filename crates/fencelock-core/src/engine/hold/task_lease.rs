@@ -1,19 +1,10 @@
+use crate::engine::Config;
 use crate::engine::config::LONGEST_IDLE;
-use crate::engine::{Config, SharingLimits};
 use crate::{FencingToken, Moment, TokenBlock};
 use std::time::Duration;
 
 /// The interval at which the client checks on the server whether another client waits, while tasks share a lease.
 const QUESTION: Duration = Duration::from_millis(5);
-
-/// What the reply to a renewal says about other clients.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct OtherWaiters {
-    /// The number of those that wait.
-    pub(crate) others: u32,
-    /// The backend announces the next one: [`crate::Backend::announces_waiters`].
-    pub(crate) announced: bool,
-}
 
 /// A lease that is passed from task to task, and for how long.
 #[derive(Debug, Clone, Hash)]
@@ -56,15 +47,9 @@ impl LeaseHistory {
 
 impl TaskLease {
     /// Creates a lease whose first task uses the first of `tokens`.
-    pub(crate) fn new(
-        tokens: TokenBlock,
-        granted: Moment,
-        history: LeaseHistory,
-        config: &Config,
-        limits: &SharingLimits,
-    ) -> Self {
+    pub(crate) fn new(tokens: TokenBlock, granted: Moment, history: LeaseHistory, config: &Config) -> Self {
         let queues = config.capabilities.queues;
-        let (grants, span) = limits.batch(&config.capabilities);
+        let (grants, span) = config.limits().batch(&config.capabilities);
         let goes_on = history.began != Moment::NEVER && granted <= history.until;
         Self {
             next: tokens.first().get() + 1,
@@ -110,7 +95,8 @@ impl TaskLease {
 
     /// When a lease that is idle since `since` is released. After at most a stretch it leaves the key to clients that
     /// only poll, like a lease that tasks share.
-    pub(crate) fn idle_until(&self, since: Moment, limits: &SharingLimits) -> Moment {
+    pub(crate) fn idle_until(&self, since: Moment, config: &Config) -> Moment {
+        let limits = config.limits();
         let longest = if self.announced { limits.idle_timeout } else { limits.idle_timeout.min(LONGEST_IDLE) };
         (since + longest).min(self.began.unwrap_or(since) + limits.stretch)
     }
@@ -126,10 +112,9 @@ impl TaskLease {
     }
 
     /// The server reports the number of other waiting clients. A backend without a queue reports nothing.
-    pub(crate) fn on_waiters(&mut self, waiters: OtherWaiters, config: &Config, limits: &SharingLimits, now: Moment) {
-        let OtherWaiters { others, announced } = waiters;
+    pub(crate) fn on_waiters(&mut self, others: u32, announced: bool, config: &Config, now: Moment) {
         let queues = config.capabilities.queues;
-        let (grants, span) = limits.batch(&config.capabilities);
+        let (grants, span) = config.limits().batch(&config.capabilities);
         self.announced = others == 0 && announced;
         match others {
             _ if !queues => {}
@@ -155,25 +140,25 @@ impl TaskLease {
 
     /// Whether the key must be left free for a moment after this tenure, for clients that only poll, which are
     /// invisible here. Until then, no task of this client may wait at the backend.
-    pub(crate) fn yields(&self, config: &Config, limits: &SharingLimits, now: Moment) -> bool {
+    pub(crate) fn yields(&self, config: &Config, now: Moment) -> bool {
         let queues = config.capabilities.queues;
-        self.is_over(config, now) && !self.others_wait(config) && !(queues && limits.pause.is_zero())
+        self.is_over(config, now) && !self.others_wait(config) && !(queues && config.limits().pause.is_zero())
     }
 
     /// Ends the task lease. `queued` says whether a task of this client already waits at the backend.
-    pub(crate) fn ended(&self, queued: bool, config: &Config, limits: &SharingLimits, now: Moment) -> LeaseHistory {
+    pub(crate) fn ended(&self, queued: bool, config: &Config, now: Moment) -> LeaseHistory {
         let others_waited = self.others_wait(config);
         // After a longer time another client may have had the key, or it was free. If it was handed to a waiting task
         // of this client, it was not free, but the hand-off may take a round trip.
-        let until = now + if queued { limits.stretch } else { limits.pause };
-        let goes_on = !others_waited && !self.yields(config, limits, now);
+        let until = now + if queued { config.limits().stretch } else { config.limits().pause };
+        let goes_on = !others_waited && !self.yields(config, now);
         let began = self.began.filter(|_| goes_on).unwrap_or(Moment::NEVER);
         LeaseHistory { others_waited, began, until }
     }
 
     fn is_over(&self, config: &Config, now: Moment) -> bool {
-        let stretch = config.sharing.map_or(Duration::MAX, |limits| limits.stretch);
-        let long = config.capabilities.queues && self.began.is_some_and(|began| now.since(began) >= stretch);
+        let long =
+            config.capabilities.queues && self.began.is_some_and(|began| now.since(began) >= config.limits().stretch);
         long || self.is_batch_over(now)
     }
 

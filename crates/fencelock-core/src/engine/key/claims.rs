@@ -31,7 +31,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         cx: &mut Env<'_, W, L>,
     ) -> Option<TaskStep> {
         let was_sent = reply.sent != Sent::Never;
-        let sent = reply.sent_at(called).unwrap_or(called);
+        let sent = reply.sent_at(called, cx.now);
         let claiming = self.claiming(id)?;
         let cause = match reply.answer {
             Ok(Acquire::Granted { tokens }) => return self.granted(id, sent, tokens, cx),
@@ -105,10 +105,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     pub(super) fn claiming(&mut self, id: WaiterId) -> Option<&mut Claiming> {
-        match &mut self.waiters.get_mut(id)?.state {
-            WaiterState::Claiming(claiming) => Some(claiming),
-            _ => None,
-        }
+        self.waiters.claiming(id).map(|(_, claiming)| claiming)
     }
 
     pub(super) fn begin_claiming(&mut self, id: WaiterId, cx: &mut Env<'_, W, L>) -> Option<TaskStep> {
@@ -137,7 +134,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
                 Err(invalid) => return self.fail(id, FailureReason::Invalid(invalid), cx),
             };
             let (request, claiming) = self.waiters.claiming(id)?;
-            claiming.begin(cx.key, request, holder);
+            (claiming.attempt, claiming.left_behind) = (Some(PendingClaim::new(cx.key, request, holder)), false);
             cx.act(Action::ClaimBegan(request.mode));
         }
         self.claim_now(id, cx)
@@ -229,9 +226,9 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let Waiter { request, .. } = self.waiters.remove(id)?;
         cx.act(Action::ClaimEnded(claim.mode));
         let (hold, tenure) = self.leases.begin(claim.holder.id, &request, tokens, lease, stray_until, cx);
-        if in_queue && let Some(limits) = &cx.config.sharing {
+        if in_queue {
             (self.last_busy, self.silent_since) = (None, Moment::NEVER);
-            self.leases.share(hold, tokens, limits, cx);
+            self.leases.share(hold, tokens, cx);
             self.admit(cx);
         }
         self.call_next(None, cx);
@@ -308,11 +305,11 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         cx: &mut Env<'_, W, L>,
     ) {
         let others =
-            self.waiters.queue().filter(|(id, waiter)| *id != claiming && waiter.is_queued() && gives_up(waiter));
+            self.waiters.queue.iter().filter(|(id, waiter)| *id != claiming && waiter.is_queued() && gives_up(waiter));
         let others: Vec<_> = others.map(|(id, waiter)| (id, cx.now.since(waiter.arrived))).collect();
         for (id, waited) in others {
             let failure = AcquireFailure { waited, ..failure.clone() };
-            self.serve(id, Err(Box::new(failure)), cx);
+            self.waiters.serve(id, Err(Box::new(failure)), cx);
         }
     }
 
@@ -320,7 +317,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     pub(super) fn take_out(&mut self, id: WaiterId, cx: &mut Env<'_, W, L>) -> Option<Waiter<W>> {
         let successor = self.has_successor(id, cx.config);
         let mut waiter = self.waiters.remove(id)?;
-        self.last_busy.take_if(|_| self.waiters.queue_is_empty());
+        self.last_busy.take_if(|_| self.waiters.queue.is_empty());
         let (mut pending, mut granted) = (None, None);
         match std::mem::replace(&mut waiter.state, WaiterState::TurnLost) {
             WaiterState::Called(claim) => pending = claim,
@@ -400,7 +397,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             return alike(first.request.mode, request.matches(first.request.ttl, &first.request.owner));
         }
         let hold = self.leases.any_task_hold();
-        hold.is_none_or(|hold| alike(hold.tenure.mode, request.matches(hold.ttl(), &hold.owner)))
+        hold.is_none_or(|hold| alike(hold.tenure.mode, request.matches(hold.plan.ttl(), &hold.owner)))
     }
 
     /// Passes this lease after `from` to the first queued task without a request in flight.
@@ -428,9 +425,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let request = waiter.request.clone();
         let (hold, tenure) = self.leases.begin(claim.holder.id, &request, tokens, lease, stray_until, cx);
         (self.last_busy, self.silent_since) = (None, Moment::NEVER);
-        if let Some(limits) = &cx.config.sharing {
-            self.leases.share(hold, tokens, limits, cx);
-        }
+        self.leases.share(hold, tokens, cx);
         let grant = Grant { hold, tenure, source };
         if next == id {
             self.waiters.remove(id);
@@ -443,7 +438,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// Gives a lease to a queued task. If the task has sent a claim, another task takes it over.
     fn serve_permits(&mut self, id: WaiterId, grant: Grant, cx: &mut Env<'_, W, L>) {
-        let mut pending = match self.serve(id, Ok(grant), cx) {
+        let mut pending = match self.waiters.serve(id, Ok(grant), cx) {
             Some(WaiterState::Called(pending)) => pending,
             Some(WaiterState::Claiming(claiming)) => detach_claim(*claiming, cx),
             _ => None,
@@ -479,7 +474,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         (claim.hand_off, claim.notified) = (Some(hand_off), true);
         let is_alike = self.waiters.front().is_some_and(|(_, first)| first.request.mode == claim.claim.mode);
         if let Some(id) = self.waiters.last_queued().filter(|_| is_alike) {
-            self.call(id, Some(claim), cx);
+            self.waiters.call(id, Some(claim), cx);
         } else {
             cx.act(Action::ClaimEnded(claim.claim.mode));
             cx.act(Action::Release(Box::new(PendingRelease { is_hold: true, ..claim.release(cx.now) })));
@@ -493,12 +488,12 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let Some((_, first)) = self.waiters.front() else { return };
         let Mode::Permits { weight, limit } = first.request.mode else { return };
         let most = (limit / weight.max(1)) as usize;
-        let wanted = self.waiters.queue_len().min(most.saturating_sub(self.leases.permits_to_pass(cx)));
-        while self.waiters.claiming_in_queue() < wanted
+        let wanted = self.waiters.queue.len().min(most.saturating_sub(self.leases.permits_to_pass(cx)));
+        while self.waiters.claiming < wanted
             && let Some(id) = self.waiters.last_queued()
         {
             let claim = pending.take().or_else(|| self.spares.pop().map(|spare| spare.claim));
-            self.call(id, claim, cx);
+            self.waiters.call(id, claim, cx);
         }
     }
 }

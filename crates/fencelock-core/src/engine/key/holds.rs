@@ -2,7 +2,7 @@
 
 use super::KeyEngine;
 use crate::engine::claim::AcquireRequest;
-use crate::engine::hold::{End, Firing, HoldId, Leaving, OtherWaiters, Status, Tenure};
+use crate::engine::hold::{End, Firing, HoldId, Leaving, Status, Tenure};
 use crate::engine::{Env, Grant, Source};
 use crate::{
     Downgrade, Holder, HolderId, Lease, LossReason, Mode, Moment, Occupant, Renew, Renewal, TokenBlock, Unknown,
@@ -18,7 +18,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             return Status::PassedOn;
         }
         match hold.lapse(cx.now) {
-            None => Status::Held(hold.until()),
+            None => Status::Held(hold.plan.until()),
             Some(reason) => {
                 self.lose(id, reason, cx);
                 Status::Over
@@ -33,12 +33,12 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// The holder id, its TTL, and until when a claim of that holder may still be in flight.
     pub fn facts(&self, id: HoldId) -> Option<(HolderId, crate::Ttl, Moment)> {
-        self.leases.get(id).map(|hold| (hold.holder, hold.ttl(), hold.stray_until))
+        self.leases.get(id).map(|hold| (hold.holder, hold.plan.ttl(), hold.stray_until))
     }
 
     /// The time until the lease expires if no renewal succeeds.
     pub fn rest(&self, id: HoldId, now: Moment) -> Option<Duration> {
-        self.leases.get(id).map(|hold| hold.rest(now))
+        self.leases.get(id).map(|hold| hold.plan.rest(now))
     }
 
     /// The holder of this tenure no longer needs the lease. If a release is due, it is one of the actions with `background`;
@@ -52,7 +52,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         if self.leases.leave(id, tenure) {
             return Leaving::PassedOn;
         }
-        let rest = self.leases.get(id).map_or(Duration::ZERO, |hold| hold.rest(cx.now));
+        let rest = self.leases.get(id).map_or(Duration::ZERO, |hold| hold.plan.rest(cx.now));
         if self.leases.is_sharing(id) {
             if tenure.mode != Mode::Shared && self.pass_on(id, tenure, cx) {
                 return Leaving::PassedOn;
@@ -81,7 +81,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         if matches!(self.status(id, tenure, cx), Status::Held(_))
             && let Some(hold) = self.leases.get_mut(id)
         {
-            hold.limit(cx.now + max_hold);
+            hold.plan.hand_on(cx.now + max_hold);
             hold.set_timer(cx);
         }
     }
@@ -140,7 +140,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
                 let spares = u32::try_from(self.spares.len()).unwrap_or(u32::MAX);
                 let claims = self.waiters.waiting_at_backend().saturating_add(spares);
                 let others = waiters.saturating_sub(claims);
-                self.leases.on_waiters(OtherWaiters { others, announced }, claims, cx);
+                self.leases.on_waiters(others, announced, claims, cx);
                 self.call_next(None, cx);
             }
             Ok(_) => {}
@@ -207,7 +207,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             self.leases.stop_sharing(id, queued, cx);
         }
         let hold = self.leases.get_mut(id)?;
-        let begun = (hold.begin_downgrade(cx.now), Renewal::new(cx.key.clone(), hold.holder, hold.ttl()));
+        let begun = (hold.begin_downgrade(cx.now), Renewal::new(cx.key.clone(), hold.holder, hold.plan.ttl()));
         self.call_next(None, cx);
         Some(begun)
     }
@@ -242,7 +242,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             Err(cause) if cause.is_permanent() => return DowngradeNext::Refused(cause),
             // Like a renewal that is not confirmed.
             Err(_) => {
-                let pause = (hold.ttl().get() / 60).clamp(Duration::from_millis(1), Duration::from_secs(1));
+                let pause = (hold.plan.ttl().get() / 60).clamp(Duration::from_millis(1), Duration::from_secs(1));
                 return DowngradeNext::Rest(cx.now + pause);
             }
         };

@@ -8,9 +8,10 @@ use super::claim::{AcquireRequest, HandOff, LAST_ANSWER, PendingClaim, Phase, Sp
 use super::hold::{End, HoldId, Tenure};
 use super::sharing::{IdleLease, Leases};
 use super::{AcquireFailure, Action, ClaimReport, Config, Env, FailureReason, Grant, KeyRequest, TaskStep};
+use crate::request::FromReply;
 use crate::{
-    ClaimReply, Expiry, Foreign, FromReply, Holder, HolderId, Holding, Mode, Moment, Occupant, Occupied, Reply,
-    TokenBlock, Unknown,
+    ClaimReply, Expiry, Foreign, Holder, HolderId, Holding, Mode, Moment, Occupant, Occupied, Reply, TokenBlock,
+    Unknown,
 };
 use std::panic::Location;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use std::time::Duration;
 pub use holds::DowngradeNext;
 pub use waiters::WaiterId;
 use waiters::Waiters;
-use waiters::{TaskResult, Waiter, WaiterState};
+use waiters::{Waiter, WaiterState};
 
 /// The number of fencing tokens that the first claim of a task lease requests, and the maximum, reached if blocks are
 /// used up: 0.1 s in microseconds. A single task requests one, unless its lease is kept for the next task: such a lease ends when
@@ -31,7 +32,7 @@ const NEWS: Duration = Duration::from_secs(1);
 /// The delay of the first report: the leader needs this time for the first reply of the backend.
 const FIRST_NEWS: Duration = Duration::from_millis(10);
 
-/// The state of one key in one client. `W` wakes a task, `L` is the driver's data for a lease.
+/// The state of one key in one mode in one client. `W` wakes a task, `L` is the driver's data for a lease.
 #[derive(Debug, Clone, Hash)]
 pub struct KeyEngine<W, L> {
     waiters: Waiters<W>,
@@ -51,7 +52,7 @@ pub struct KeyEngine<W, L> {
 impl<W: Default, L: Default> Default for KeyEngine<W, L> {
     fn default() -> Self {
         Self {
-            waiters: Waiters::new(),
+            waiters: Waiters::default(),
             leases: Leases::new(),
             last_busy: None,
             silent_since: Moment::NEVER,
@@ -158,11 +159,11 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let request = &waiter.request;
         let in_queue = cx.config.is_in_queue(request) && self.has_queue_for(request);
         // The last reply may be outdated.
-        self.last_busy.take_if(|_| in_queue && self.waiters.queue_is_empty());
+        self.last_busy.take_if(|_| in_queue && self.waiters.queue.is_empty());
         waiter.state = if in_queue { WaiterState::Queued } else { WaiterState::Called(None) };
         let keeps_idle = cx.config.sharing.is_some_and(|limits| !limits.idle_timeout.is_zero());
         let joined =
-            request.mode == Mode::Shared || self.leases.any_task_hold().is_some() || !self.waiters.queue_is_empty();
+            request.mode == Mode::Shared || self.leases.any_task_hold().is_some() || !self.waiters.queue.is_empty();
         if in_queue && (keeps_idle || joined) {
             self.block = self.block.max(if keeps_idle { KEPT_BLOCK } else { FIRST_BLOCK });
         }
@@ -270,7 +271,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             return IdleLease::None;
         }
         if request.shares()
-            && self.waiters.queue_is_empty()
+            && self.waiters.queue.is_empty()
             && let Some(grant) = self.leases.join(request, cx)
         {
             return IdleLease::Taken(grant);
@@ -291,13 +292,13 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// The number of waiting tasks of this client.
     pub fn waiting(&self) -> usize {
-        self.waiters.queue_len() + self.waiters.claimants_waiting()
+        self.waiters.queue.len() + self.waiters.claimants_waiting()
     }
 
     /// The number of waiters before a queued task, `None` if the backend has no queue; and the known holder of the key. No request is sent
     /// for this.
     fn view(&self, id: WaiterId, config: &Config, now: Moment) -> Option<(Option<u32>, Occupied)> {
-        let before = u32::try_from(self.waiters.before(id)).unwrap_or(u32::MAX);
+        let before = u32::try_from(self.waiters.queue.before(id)).unwrap_or(u32::MAX);
         // The backend knows all holders of permits.
         let is_complete = self.last_busy.is_none() || !self.leases.has_shared_permits();
         if let Some(occupied) = self.leases.occupied(now).filter(|_| is_complete) {
@@ -393,15 +394,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let Some((next, waiter)) = next else { return false };
         let Some(grant) = self.leases.hand_over(id, from, &waiter.request, cx) else { return false };
         self.grow_block(id);
-        self.serve(next, Ok(grant), cx);
+        self.waiters.serve(next, Ok(grant), cx);
         true
-    }
-
-    /// Stores the result of a queued task, and wakes it. Returns its previous state.
-    fn serve(&mut self, id: WaiterId, result: TaskResult, cx: &mut Env<'_, W, L>) -> Option<WaiterState> {
-        let (task, state) = self.waiters.serve(id, result)?;
-        cx.act(Action::Wake(task));
-        Some(state)
     }
 
     /// The next claim requests more tokens if those of this task lease are used up.
@@ -416,23 +410,12 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         if self.waiters.front().is_some_and(|(_, waiter)| waiter.request.has_permits()) {
             return self.hand_over_permits(id, from, cx);
         }
-        let passed = self.hand_over(id, from, cx) || !self.has_waiters() && self.leases.keep_idle(id, from, cx);
+        let passed = self.hand_over(id, from, cx)
+            || self.waiters.first_waiter().is_none() && self.leases.keep_idle(id, from, cx);
         if passed {
             self.call_next(None, cx);
         }
         passed
-    }
-
-    /// Whether a task of this client waits for a release of the key.
-    fn has_waiters(&self) -> bool {
-        !self.waiters.queue_is_empty() || self.waiters.has_waiting_claimant()
-    }
-
-    /// Makes this queued task claim.
-    fn call(&mut self, id: WaiterId, claim: Option<Box<PendingClaim>>, cx: &mut Env<'_, W, L>) {
-        if let Some(task) = self.waiters.call(id, claim) {
-            cx.act(Action::Wake(task));
-        }
     }
 
     fn leader_claims(&self) -> bool {
@@ -445,7 +428,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     fn call_next(&mut self, mut pending: Option<Box<PendingClaim>>, cx: &mut Env<'_, W, L>) {
         // An idle lease that does not match a waiting task.
         if let Some((hold, _)) = self.leases.idle()
-            && self.has_waiters()
+            && self.waiters.first_waiter().is_some()
         {
             // It may have ended before its timer fired.
             self.leases.stop_sharing(hold, false, cx);
@@ -458,7 +441,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
                 let mut fits =
                     |pending: &mut Box<PendingClaim>| pending.claim.ttl == ttl && pending.claim.holder.owner == *owner;
                 let claim = pending.take_if(&mut fits);
-                self.call(id, claim, cx);
+                self.waiters.call(id, claim, cx);
             }
             _ => {}
         }
@@ -496,7 +479,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             && let Some(grant) = self.leases.join(&waiter.request, cx)
         {
             self.grow_block(grant.hold);
-            self.serve(next, Ok(grant), cx);
+            self.waiters.serve(next, Ok(grant), cx);
         }
     }
 }
@@ -577,7 +560,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     fn waits_for_own(&self) -> Option<(WaiterId, Moment, &'static Location<'static>)> {
         // First, because mostly nobody waits, and readers may be many.
         let (id, waiter) = self.waiters.first_waiter()?;
-        let place = waiter.request.place?;
+        let place = waiter.request.requested_at?;
         let held = self.leases.holds.iter().map(|hold| hold.tenure);
         let exclusive = held.filter(|tenure| tenure.mode == Mode::Exclusive && !tenure.idle);
         Some((id, waiter.arrived.max(exclusive.map(|tenure| tenure.since).max()?), place))

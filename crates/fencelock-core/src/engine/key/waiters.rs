@@ -3,17 +3,16 @@ use crate::engine::hold::{HoldId, Tenure};
 use crate::engine::{AcquireFailure, Action, Env, Grant};
 use crate::{HolderId, Mode, Moment};
 use std::collections::VecDeque;
-use std::hash::{Hash, Hasher};
 
 /// The tasks of one client that acquire one key.
 ///
 /// Tasks that share leases wait in `queue`, in the order of their arrival. Only the first of them, the leader, claims;
 /// for permits, as many as may hold some at the same time. Tasks outside the queue claim for themselves.
-#[derive(Debug, Clone, Hash)]
+#[derive(Debug, Clone, Default, Hash)]
 pub(super) struct Waiters<W> {
-    queue: Queue<W>,
+    pub(super) queue: Queue<W>,
     /// The number of tasks in the queue that claim, or are about to.
-    claiming: usize,
+    pub(super) claiming: usize,
     claimants: Queue<W>,
     /// Tasks that have not read their result, or have lost their turn.
     aside: Queue<W>,
@@ -24,10 +23,6 @@ pub(super) struct Waiters<W> {
 pub(super) type TaskResult = Result<Grant, Box<AcquireFailure>>;
 
 impl<W: Default> Waiters<W> {
-    pub(super) const fn new() -> Self {
-        Self { queue: Queue::new(), claiming: 0, claimants: Queue::new(), aside: Queue::new(), last: 0 }
-    }
-
     /// The id of a task that arrives.
     pub(super) const fn new_id(&mut self) -> WaiterId {
         self.last += 1;
@@ -39,17 +34,8 @@ impl<W: Default> Waiters<W> {
         if in_queue { &mut self.queue } else { &mut self.claimants }.insert(id, waiter);
     }
 
-    pub(super) const fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.queue.is_empty() && self.claimants.is_empty() && self.aside.is_empty()
-    }
-
-    /// Whether the queue is empty.
-    pub(super) const fn queue_is_empty(&self) -> bool {
-        self.queue.is_empty()
-    }
-
-    pub(super) const fn queue_len(&self) -> usize {
-        self.queue.len()
     }
 
     /// The number of tasks that claim for themselves and wait for a release.
@@ -57,18 +43,9 @@ impl<W: Default> Waiters<W> {
         self.claimants.iter().filter(|(_, waiter)| waiter.request.queues()).count()
     }
 
-    pub(super) fn has_waiting_claimant(&self) -> bool {
-        self.claimants.iter().any(|(_, waiter)| waiter.request.queues())
-    }
-
     /// The first task that waits for a release, in the queue or for itself.
     pub(super) fn first_waiter(&self) -> Option<(WaiterId, &Waiter<W>)> {
         self.front().or_else(|| self.claimants.iter().find(|(_, waiter)| waiter.request.queues()))
-    }
-
-    /// The number of tasks in the queue before this one.
-    pub(super) fn before(&self, id: WaiterId) -> usize {
-        self.queue.before(id)
     }
 
     pub(super) fn is_in_queue(&self, id: WaiterId) -> bool {
@@ -76,12 +53,7 @@ impl<W: Default> Waiters<W> {
     }
 
     pub(super) fn front(&self) -> Option<(WaiterId, &Waiter<W>)> {
-        self.queue.first()
-    }
-
-    /// The number of tasks in the queue that claim, or are about to.
-    pub(super) const fn claiming_in_queue(&self) -> usize {
-        self.claiming
+        self.queue.iter().next()
     }
 
     /// The last task in the queue that does not claim.
@@ -90,11 +62,12 @@ impl<W: Default> Waiters<W> {
     }
 
     /// Makes a queued task claim, and passes it this claim if there is one. Returns what wakes it.
-    pub(super) fn call(&mut self, id: WaiterId, pending: Option<Box<PendingClaim>>) -> Option<W> {
-        let waiter = self.queue.get_mut(id)?;
-        waiter.state = WaiterState::Called(pending);
-        self.claiming += 1;
-        Some(std::mem::take(&mut waiter.task))
+    pub(super) fn call<L>(&mut self, id: WaiterId, pending: Option<Box<PendingClaim>>, cx: &mut Env<'_, W, L>) {
+        if let Some(waiter) = self.queue.get_mut(id) {
+            waiter.state = WaiterState::Called(pending);
+            self.claiming += 1;
+            cx.act(Action::Wake(std::mem::take(&mut waiter.task)));
+        }
     }
 
     /// A task that claimed returns to waiting for a lease of this client.
@@ -131,7 +104,7 @@ impl<W: Default> Waiters<W> {
         let waiter = self.aside.remove(id).or_else(|| self.remove_from_queue(id)).or_else(|| self.claimants.remove(id));
         if self.is_empty() {
             // Frees unused memory: a client may have very many keys with one task at a time.
-            (self.queue, self.claimants, self.aside) = (Queue::new(), Queue::new(), Queue::new());
+            (self.queue, self.claimants, self.aside) = Default::default();
         }
         waiter
     }
@@ -143,12 +116,12 @@ impl<W: Default> Waiters<W> {
     }
 
     /// Stores the result of a task in the queue. Returns what wakes it, and its previous state.
-    pub(super) fn serve(&mut self, id: WaiterId, result: TaskResult) -> Option<(W, WaiterState)> {
+    pub(super) fn serve<L>(&mut self, id: WaiterId, result: TaskResult, cx: &mut Env<'_, W, L>) -> Option<WaiterState> {
         let mut waiter = self.remove_from_queue(id)?;
         let state = std::mem::replace(&mut waiter.state, WaiterState::Served(result));
-        let task = std::mem::take(&mut waiter.task);
+        cx.act(Action::Wake(std::mem::take(&mut waiter.task)));
         self.aside.insert(id, waiter);
-        Some((task, state))
+        Some(state)
     }
 
     /// A task that was removed has lost its turn.
@@ -183,11 +156,6 @@ impl<W: Default> Waiters<W> {
     /// Whether a task has been granted this tenure and has not read the grant yet.
     pub(super) fn is_granted(&self, hold: HoldId, tenure: Tenure) -> bool {
         self.granted().any(|(_, grant)| (grant.hold, grant.tenure) == (hold, tenure))
-    }
-
-    /// The tasks in the queue, in order.
-    pub(super) fn queue(&self) -> impl Iterator<Item = (WaiterId, &Waiter<W>)> {
-        self.queue.iter()
     }
 
     /// All tasks that wait or claim.
@@ -229,17 +197,12 @@ impl<W: Default> Waiters<W> {
 impl<W: Default> Waiters<W> {
     /// The first queued task without a request in flight.
     pub(super) fn first_at_rest(&self) -> Option<(WaiterId, &Waiter<W>)> {
-        self.queue().find(|(_, waiter)| waiter.state.is_at_rest())
+        self.queue.iter().find(|(_, waiter)| waiter.state.is_at_rest())
     }
 
     /// The number of claims of queued tasks that are known to wait at the backend.
     pub(super) fn waiting_at_backend(&self) -> u32 {
-        let mut left = self.claiming_in_queue();
-        let claims = self.queue().take_while(|(_, waiter)| {
-            let more = left > 0;
-            left -= usize::from(!waiter.is_queued() && more);
-            more
-        });
+        let claims = self.queue.iter().filter(|(_, waiter)| !waiter.is_queued()).take(self.claiming);
         let waiting = claims.filter(|(_, waiter)| waiter.state.waits_at_backend()).count();
         u32::try_from(waiting).unwrap_or(u32::MAX)
     }
@@ -249,7 +212,7 @@ impl<W: Default> Waiters<W> {
     pub(super) fn is_known_to_wait(&self, mode: Mode) -> bool {
         let waits = |waiter: &Waiter<W>| waiter.is_queued() || waiter.state.waits_at_backend();
         let permits = matches!(mode, Mode::Permits { .. });
-        !self.queue_is_empty() && (!permits || self.queue().any(|(_, waiter)| waits(waiter)))
+        !self.queue.is_empty() && (!permits || self.queue.iter().any(|(_, waiter)| waits(waiter)))
     }
 }
 
@@ -325,111 +288,58 @@ impl WaiterState {
     }
 }
 
-/// The entries are compacted only if more of them than this are empty.
-const SLACK: usize = 16;
-
-/// Tasks in the order of their ids. Tasks are mostly added at the end, and leave mostly from the front.
+/// Tasks in the order of their ids. Tasks are mostly added at the end, and leave mostly from the front, which moves no other.
 ///
 /// A hand-off removes the first task and adds one at the back. In a `BTreeMap` each of the two moves a node of large
-/// entries, which took 5 % of the time of a hand-off. The entry of a task that left stays empty until half of the entries
-/// are, so that very many tasks may leave at once.
-#[derive(Debug, Clone)]
-pub(super) struct Queue<W> {
-    entries: VecDeque<(WaiterId, Option<Waiter<W>>)>,
-    /// The number of entries with a task. The first and the last entry always have one.
-    len: usize,
-}
+/// entries, which took 5 % of the time of a hand-off.
+#[derive(Debug, Clone, Default, Hash)]
+pub(super) struct Queue<W>(VecDeque<(WaiterId, Waiter<W>)>);
 
 impl<W> Queue<W> {
-    pub(super) const fn new() -> Self {
-        Self { entries: VecDeque::new(), len: 0 }
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
-    pub(super) const fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    pub(super) const fn len(&self) -> usize {
-        self.len
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// Adds a task that is not there.
     pub(super) fn insert(&mut self, id: WaiterId, waiter: Waiter<W>) {
-        self.len += 1;
-        if self.entries.capacity() == 0 {
+        if self.0.capacity() == 0 {
             // A key usually has one.
-            self.entries.reserve_exact(1);
+            self.0.reserve_exact(1);
         }
-        if self.entries.back().is_none_or(|(last, _)| *last < id) {
-            return self.entries.push_back((id, Some(waiter)));
-        }
-        match self.entries.binary_search_by_key(&id, |(id, _)| *id) {
-            Ok(at) => self.entries[at].1 = Some(waiter),
-            Err(at) => self.entries.insert(at, (id, Some(waiter))),
-        }
-    }
-
-    pub(super) fn first(&self) -> Option<(WaiterId, &Waiter<W>)> {
-        self.iter().next()
+        self.0.insert(self.before(id), (id, waiter));
     }
 
     pub(super) fn get(&self, id: WaiterId) -> Option<&Waiter<W>> {
-        self.index(id).and_then(|index| self.entries[index].1.as_ref())
+        self.index(id).map(|index| &self.0[index].1)
     }
 
     pub(super) fn get_mut(&mut self, id: WaiterId) -> Option<&mut Waiter<W>> {
-        self.index(id).and_then(|index| self.entries[index].1.as_mut())
+        self.index(id).map(|index| &mut self.0[index].1)
     }
 
     pub(super) fn remove(&mut self, id: WaiterId) -> Option<Waiter<W>> {
-        let index = self.index(id)?;
-        let waiter = self.entries[index].1.take()?;
-        self.len -= 1;
-        self.trim();
-        if self.entries.len() > 2 * self.len + SLACK {
-            self.entries.retain(|(_, waiter)| waiter.is_some());
-        }
-        Some(waiter)
+        self.0.remove(self.index(id)?).map(|(_, waiter)| waiter)
     }
 
     /// The number of tasks before this one.
     pub(super) fn before(&self, id: WaiterId) -> usize {
-        let index = self.entries.partition_point(|(other, _)| *other < id);
-        self.entries.range(..index).filter(|(_, waiter)| waiter.is_some()).count()
+        self.0.partition_point(|(other, _)| *other < id)
     }
 
     pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = (WaiterId, &Waiter<W>)> {
-        self.entries.iter().filter_map(|(id, waiter)| waiter.as_ref().map(|waiter| (*id, waiter)))
+        self.0.iter().map(|(id, waiter)| (*id, waiter))
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Waiter<W>> {
-        self.entries.iter_mut().filter_map(|(_, waiter)| waiter.as_mut())
+        self.0.iter_mut().map(|(_, waiter)| waiter)
     }
 
     fn index(&self, id: WaiterId) -> Option<usize> {
-        // Ids are usually contiguous, and then no search is needed.
-        let guess = usize::try_from(id.0.checked_sub(self.entries.front()?.0.0)?).ok()?;
-        if self.entries.get(guess).is_some_and(|(found, _)| *found == id) {
-            return Some(guess);
-        }
-        self.entries.binary_search_by_key(&id, |(id, _)| *id).ok()
-    }
-
-    fn trim(&mut self) {
-        while self.entries.front().is_some_and(|(_, waiter)| waiter.is_none()) {
-            self.entries.pop_front();
-        }
-        while self.entries.back().is_some_and(|(_, waiter)| waiter.is_none()) {
-            self.entries.pop_back();
-        }
-    }
-}
-
-/// Empty entries do not affect equality.
-impl<W: Hash> Hash for Queue<W> {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.len.hash(state);
-        self.iter().for_each(|entry| entry.hash(state));
+        self.0.binary_search_by_key(&id, |(id, _)| *id).ok()
     }
 }
 
@@ -455,7 +365,7 @@ mod queue_tests {
             max_hold: None,
             lease_sharing: LeaseSharing::Allowed,
             reports: false,
-            place: None,
+            requested_at: None,
         };
         Waiter { request, arrived: Moment::default(), task, state: WaiterState::Queued }
     }
@@ -463,7 +373,7 @@ mod queue_tests {
     proptest! {
         #[test]
         fn the_queue_behaves_as_a_sorted_map(calls in prop::collection::vec((0..5_u8, any::<prop::sample::Index>()), 0..300)) {
-            let (mut waiters, mut map, mut last) = (Queue::new(), BTreeMap::new(), 0);
+            let (mut waiters, mut map, mut last) = (Queue::default(), BTreeMap::new(), 0);
             for (call, which) in calls {
                 // Also one that is not among them.
                 let number = which.index(last + 2) as u64;
@@ -487,9 +397,7 @@ mod queue_tests {
                 prop_assert_eq!(waiters.before(id), map.range(..number).count());
                 prop_assert_eq!(waiters.len(), map.len());
                 prop_assert_eq!(waiters.is_empty(), map.is_empty());
-                prop_assert_eq!(waiters.first().map(|(_, one)| one.task), map.values().next().copied());
                 prop_assert!(waiters.iter().map(|(_, one)| one.task).eq(map.values().copied()));
-                prop_assert!(waiters.entries.len() <= 2 * waiters.len() + SLACK, "empty places are bounded");
             }
         }
     }

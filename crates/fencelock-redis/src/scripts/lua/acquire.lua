@@ -75,7 +75,10 @@ if not value or shared then
   turn, unread, shared = advance(mine, client_time, ARGV[7], ARGV[11], shared)
   if shared and grants().conflicts(shared, mine) then
     leave(id)
-    if turn == 'blocked' then advance(nil, client_time, ARGV[7], ARGV[11], shared) end
+    if turn == 'blocked' then
+      local _, found = advance(nil, client_time, ARGV[7], ARGV[11], shared)
+      unread = unread or found
+    end
     return {'class', shared.mode, shared.limit, unread}
   end
   if turn == 'more' or turn == 'unreadable' then return {turn, unread} end

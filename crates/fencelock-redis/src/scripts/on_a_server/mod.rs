@@ -7,7 +7,7 @@ mod waiters;
 use super::combined::{self, Common};
 use super::quarantine::{EpochCheck, Quarantine};
 use super::reply::Evicting;
-use super::script::{self, ACQUIRE_FAST, Call, Path, RELEASE_FAST, RENEW_FAST, Requested, SIDE};
+use super::script::{self, ACQUIRE_FAST, Call, RELEASE_FAST, RENEW_FAST, Requested, SIDE};
 use super::side_key::side_key;
 use super::wire::WIRE;
 use fencelock_core::{Claim, Completion, FencingToken, Holder, HolderId, Intent, Key, Mode, Owner, Ttl};
@@ -116,12 +116,12 @@ fn claim(name: &str, intent: Intent, wanted: u32) -> Claim {
 impl What {
     fn call(self, name: &str, is_marked: bool, derives_keys: bool) -> Call {
         let quarantine = Quarantine::alone(name, Ttl::default(), false);
-        let check = if is_marked { quarantine.epoch_check(RUN_ID) } else { EpochCheck::without_marker(RUN_ID) };
-        let check = check.deriving_keys(derives_keys);
+        let mark = is_marked.then_some(&quarantine);
+        let check = EpochCheck { derives_keys, mark, ..EpochCheck::without_marker(RUN_ID) };
         match self {
             Self::Claim(intent, wanted) => {
                 let claim = claim(name, intent, wanted);
-                script::acquire(name, &claim, Path::Fast, Requested::Own(NOW), None, check)
+                script::acquire(name, &claim, script::is_common(&claim), Requested::Own(NOW), None, check)
             }
             Self::Release => script::release(name, &holder(), NOW, check),
             Self::Renew => script::renew(name, &holder(), TTL, TTL),
@@ -273,7 +273,7 @@ fn several_locks_in_one_script_behave_as_each_alone() {
                 }
             }
             let common: Vec<_> =
-                batch.iter().enumerate().map(|(number, (what, _))| Some(what.common(&names(number)[0]))).collect();
+                batch.iter().enumerate().map(|(number, (what, _))| what.common(&names(number)[0])).collect();
             let (call, positions) = combined::call(&common);
             let reply: Value = call.in_full().query(&mut server.client).expect("it raises no error");
             for (number, (what, _)) in batch.into_iter().enumerate() {
@@ -324,7 +324,7 @@ impl Server {
         let mut claim = claim(K, intent, 1).with_mode(mode);
         claim.holder.id = HolderId::from_bytes(number.to_be_bytes());
         let check = EpochCheck::without_marker(RUN_ID);
-        self.run(&script::acquire(K, &claim, Path::Whole, Requested::Own(NOW), None, check))
+        self.run(&script::acquire(K, &claim, false, Requested::Own(NOW), None, check))
     }
 
     fn renew(&mut self, ttl: i64, assumed: i64) -> String {
@@ -436,7 +436,8 @@ fn a_renewal_shortens_only_what_a_clock_that_was_set_back_has_added() {
 fn a_quarantine_grants_nothing_to_the_millisecond_and_a_marker_fits_one_run_and_one_set() {
     let Some(mut server) = Server::start() else { return };
     let quarantine = Quarantine::alone(K, Ttl::default(), false);
-    let (check, marker) = (quarantine.epoch_check(RUN_ID), quarantine.marker.clone());
+    let check = EpochCheck { mark: Some(&quarantine), ..EpochCheck::without_marker(RUN_ID) };
+    let marker = quarantine.marker.clone();
     let span = i64::try_from(quarantine.span().as_millis()).unwrap();
     // A second one changes nothing.
     for _ in 0..2 {
@@ -448,7 +449,7 @@ fn a_quarantine_grants_nothing_to_the_millisecond_and_a_marker_fits_one_run_and_
     let granting = |name: &str| {
         let requested = Requested::Own(NOW);
         [
-            script::acquire(name, &claim(name, Intent::Poll, 1), Path::Whole, requested, None, check),
+            script::acquire(name, &claim(name, Intent::Poll, 1), false, requested, None, check),
             script::downgrade(name, &holder(), TTL, requested, check),
             script::resize(name, 3, None, NOW, check),
         ]

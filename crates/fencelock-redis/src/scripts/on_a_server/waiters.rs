@@ -2,7 +2,7 @@
 
 use super::{ID, K, NOW, RUN_ID, SECOND, Server, claim};
 use crate::scripts::quarantine::EpochCheck;
-use crate::scripts::script::{self, Path, Requested};
+use crate::scripts::script::{self, Requested};
 use crate::scripts::side_key::side_key;
 use fencelock_core::{Intent, Mode};
 use fencelock_testkit::Reply;
@@ -102,7 +102,7 @@ fn the_dead_leave_nothing_and_those_who_poll_late_keep_their_place() {
     }
     // A client that is not subscribed has no message, and is passed over.
     let waiter = claim(K, Intent::Enqueue, 1);
-    server.run(&script::acquire(K, &waiter, Path::Whole, Requested::Own(NOW), Some("unread"), check));
+    server.run(&script::acquire(K, &waiter, false, Requested::Own(NOW), Some("unread"), check));
     server.acquire(9, Mode::Exclusive, Intent::Enqueue);
     server.release(1, check);
     assert!(server.is_held_by(9));
@@ -117,7 +117,7 @@ fn one_call_grants_to_all_that_fit_and_reports_what_it_cannot_read() {
     let cases: [(&[_], bool, [&str; 2]); 3] = [
         (&[(7, x), (8, r)], false, ["downgraded", &unread]),
         (&[(3, x), (7, r), (8, r)], true, ["granted", &unread]),
-        (&[(3, permits(1)), (7, permits(2)), (8, permits(1))], false, ["class", "s 2"]),
+        (&[(3, permits(1)), (7, permits(2)), (8, permits(1))], false, ["class s 2", &unread]),
     ];
     for (clients, deleted, parts) in cases {
         server.prepare(K, &[]);

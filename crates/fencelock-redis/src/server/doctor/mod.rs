@@ -5,6 +5,7 @@ pub(super) mod trial;
 
 use super::Redis;
 use crate::connection::fault::{fault_of, is_about_a_key, words};
+use crate::connection::server_info::Info;
 use crate::connection::session::Session;
 use crate::doctor::CLOCK_FINE;
 use crate::scripts::quarantine::{MarkerState, NOT_BEGUN, Quarantine, shown};
@@ -39,23 +40,22 @@ pub(crate) async fn diagnose(redis: &Redis) -> BackendReport {
 
 /// The options of the URL and their defaults. Files of passwords, certificates and keys are not named.
 fn options(target: &Target) -> Vec<(&'static str, String)> {
-    let millis = |span: Duration| span.as_millis().to_string();
-    let on = |is_on| if is_on { "on" } else { "off" }.to_owned();
-    let mut options = vec![
-        ("db", target.client.get_connection_info().redis_settings().db().to_string()),
-        ("prefix", target.prefix.clone()),
+    let (acks, guard) = (target.acks, target.quarantine.as_ref());
+    let millis = |span: Duration| Some(span.as_millis().to_string());
+    let on = |is_on| Some(if is_on { "on" } else { "off" }.to_owned());
+    let options = [
+        ("db", Some(target.client.get_connection_info().redis_settings().db().to_string())),
+        ("prefix", Some(target.prefix.clone())),
         ("timeout", millis(target.limit)),
-        ("protocol", if target.resp3 { "resp3" } else { "resp2" }.to_owned()),
+        ("protocol", Some(if target.resp3 { "resp3" } else { "resp2" }.to_owned())),
         ("push", on(target.push)),
-        ("acks", target.acks.map_or(0, |acks| acks.replicas).to_string()),
+        ("acks", Some(acks.map_or(0, |acks| acks.replicas).to_string())),
+        ("acks_timeout", acks.and_then(|acks| millis(acks.limit))),
+        ("quarantine", on(guard.is_some())),
+        ("max_ttl", guard.and_then(|guard| millis(guard.max_ttl.get()))),
+        ("trust_empty", guard.map(|guard| guard.trust.to_string())),
     ];
-    options.extend(target.acks.map(|acks| ("acks_timeout", millis(acks.limit))));
-    options.push(("quarantine", on(target.quarantine.is_some())));
-    if let Some(quarantine) = &target.quarantine {
-        options.push(("max_ttl", millis(quarantine.max_ttl.get())));
-        options.push(("trust_empty", quarantine.trust.to_string()));
-    }
-    options
+    options.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
 /// One for each check.
@@ -133,32 +133,26 @@ async fn connection(session: &Session, server: &ServerReport, product: &str) -> 
 
 /// Whether the sentinels reply and agree on the master of this session.
 async fn sentinels(mastership: &Mastership) -> Vec<Finding> {
-    let answers = mastership.sentinels().query(|_| false).await;
-    let (named, all) = (mastership.named(), answers.named.len());
+    let answers = mastership.sentinels.query(|_| false).await;
+    let (named, all) = (&mastership.named, answers.named.len());
     let (votes, answered) = (votes_for(&answers.named, named), answers.named.iter().flatten().count());
     let (master, epoch) = (hosts::shown(&named.address), named.config_epoch);
     let text = format!("{votes} of {all} name {master} as the master, in configuration epoch {epoch}");
     let faults: String = answers.faults.iter().fold(String::new(), |text, fault| text + "; " + &fault.to_string());
-    let (level, more, advice) = if votes == all {
-        (Level::Fine, String::new(), "")
-    } else if votes * 2 <= all {
-        (
-            Level::Failure,
-            format!(": no majority{faults}"),
-            "start them; with quarantine=on nothing is granted until then",
-        )
-    } else if answered < all {
-        (Level::Warning, faults, "check these sentinels, or remove them from the URL of all clients")
-    } else {
-        (Level::Note, ": a failover is in progress".to_owned(), "repeat this command")
+    let start = "start them; with quarantine=on nothing is granted until then";
+    let (level, more, advice) = match votes {
+        _ if votes == all => (Level::Fine, String::new(), ""),
+        _ if votes * 2 <= all => (Level::Failure, format!(": no majority{faults}"), start),
+        _ if answered < all => {
+            (Level::Warning, faults, "check these sentinels, or remove them from the URL of all clients")
+        }
+        _ => (Level::Note, ": a failover is in progress".to_owned(), "repeat this command"),
     };
-    let mut findings = vec![Finding::new(level, "sentinels", text + &more, advice)];
+    let found = Finding::new(level, "sentinels", text + &more, advice);
+    let text = format!("the URL lists {all}, and a majority of them must agree");
+    let few = Finding::note("sentinels", text, "list at least three sentinels, on different machines");
     // Fewer cannot replace a master when one of them fails.
-    if all < 3 {
-        let text = format!("the URL lists {all}, and a majority of them must agree");
-        findings.push(Finding::note("sentinels", text, "list at least three sentinels, on different machines"));
-    }
-    findings
+    [Some(found), (all < 3).then_some(few)].into_iter().flatten().collect()
 }
 
 fn quarantine(quarantine: &Quarantine, state: Result<MarkerState, Unknown>) -> Finding {
@@ -297,14 +291,14 @@ fn memory(info: &Info) -> Finding {
     // As the server counts before it refuses a write: without the buffers of replicas and of the append-only file.
     let counted = used.saturating_sub(number("mem_not_counted_for_evict"));
     let of = format!("{} of {} MiB are used", used >> 20, limit >> 20);
+    let then = "locks cannot be acquired, only renewed and released";
     let evicts = info.get("maxmemory_policy").is_some_and(|policy| policy != "noeviction");
     if limit > 0 && counted > limit && !evicts {
-        let text = format!("the memory is full, {of}: locks cannot be acquired, only renewed and released");
-        return Finding::failure("memory", text, "raise maxmemory, or remove other data");
+        let advice = "raise maxmemory, or remove other data";
+        return Finding::failure("memory", format!("the memory is full, {of}: {then}"), advice);
     }
     if limit > 0 && used.saturating_mul(10) > limit.saturating_mul(9) {
-        let text = format!("{of}: when the memory is full, locks cannot be acquired, only renewed and released");
-        return Finding::warning("memory", text, "raise maxmemory");
+        return Finding::warning("memory", format!("{of}: when the memory is full, {then}"), "raise maxmemory");
     }
     Finding::fine("memory", format!("{} MiB used", used >> 20))
 }
@@ -319,16 +313,13 @@ async fn writes(session: &Session, info: &Info) -> Option<Finding> {
     if info.is("rdb_last_bgsave_status", "err") {
         let text = "the last snapshot of the server failed";
         let (stops, when) = (setting(session, "stop-writes-on-bgsave-error").await, setting(session, "save").await);
-        match stops.as_deref().zip(when.as_deref()) {
-            Some(("no", _) | (_, "")) => {}
-            Some(_) => {
-                let text = format!("{text}: until one succeeds, no lock can be acquired");
-                return Some(Finding::failure("writes", text, SAVE));
-            }
-            None => {
-                let text = format!("{text}: unless stop-writes-on-bgsave-error is no, no lock can be acquired");
-                return Some(Finding::warning("writes", text, SAVE));
-            }
+        let (level, unless) = match stops.as_deref().zip(when.as_deref()) {
+            Some(("no", _) | (_, "")) => (Level::Fine, ""),
+            Some(_) => (Level::Failure, "until one succeeds"),
+            None => (Level::Warning, "unless stop-writes-on-bgsave-error is no"),
+        };
+        if level > Level::Fine {
+            return Some(Finding::new(level, "writes", format!("{text}: {unless}, no lock can be acquired"), SAVE));
         }
     }
     // It is missing unless the server requires replicas.
@@ -398,26 +389,15 @@ fn replication(info: &Info, acks: Option<Acks>, is_guarded: bool) -> Finding {
 /// Several samples, so that a pause of a scheduler or a network is not mistaken for a clock difference.
 const CLOCK_SAMPLES: usize = 3;
 
-/// The fields of `INFO` by name; none if it was refused.
-struct Info(HashMap<String, String>);
-
 impl Info {
+    /// Without a field if it was refused.
     async fn of(session: &Session) -> Self {
         let info = session.send(redis::cmd("INFO").arg("everything")).await;
         Self::read(&info.and_then(|info| Ok(redis::from_redis_value::<String>(info)?)).unwrap_or_default())
     }
 
-    fn read(info: &str) -> Self {
-        let fields = info.lines().filter_map(|line| line.trim().split_once(':'));
-        Self(fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
-    }
-
     fn is_refused(&self) -> bool {
         self.0.is_empty()
-    }
-
-    fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str)
     }
 
     fn is(&self, name: &str, value: &str) -> bool {
@@ -455,7 +435,7 @@ impl Info {
     }
 
     fn reported(&self, lacks_info: bool) -> Topology {
-        if self.is("redis_mode", "cluster") || self.is("server_mode", "cluster") {
+        if self.has_mode("cluster") {
             return Topology::ClusterNode;
         }
         if self.is("role", "slave") {

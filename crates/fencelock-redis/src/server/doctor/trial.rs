@@ -14,10 +14,10 @@ use crate::scripts::wire::{WIRE, later_value};
 use crate::server::list::{key_of, lists_a_page, page};
 use crate::server::{Redis, completions};
 use crate::url::target::Target;
-use fencelock_core::{BoxFuture, Fault, Feature, Finding, Key, Level, Topology, Trial, Tried, Unknown};
+use fencelock_core::{BoxFuture, Fault, Feature, Finding, Key, Level, Topology, Trial, Tried, Unknown, lock};
 use redis::{Cmd, RedisError, Value};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 pub(crate) const OTHER_KEY: &str =
     "name a key that this user may use and no program uses: doctor --key KEY; or set prefix= in the URL";
@@ -33,7 +33,7 @@ pub(crate) async fn try_out(redis: &Redis, named: Option<&Key>) -> Vec<Finding> 
     }
     if let Some(key) = named {
         let redis_key = redis.link.target.redis_key(key).into_owned();
-        *redis.link.probe.lock().unwrap_or_else(PoisonError::into_inner) = Some(redis_key);
+        *lock(&redis.link.probe) = Some(redis_key);
     }
     let twin = Redis { link: Arc::clone(&redis.link), in_trial: true };
     let trial = Trial::new(&twin, getrandom::fill, named, &slot_tag(&redis.link.target));
@@ -55,7 +55,7 @@ pub(crate) async fn try_out(redis: &Redis, named: Option<&Key>) -> Vec<Finding> 
     }
     let unpublished = publishes(redis, &session).await.err().map(|why| ("wake_ups", why));
     // For the report that follows.
-    *redis.link.failed.lock().unwrap_or_else(PoisonError::into_inner) = tried.reasons().chain(unpublished).collect();
+    *lock(&redis.link.failed) = tried.reasons().chain(unpublished).collect();
     vec![verdict(&tried, key, named.is_some())]
 }
 
@@ -207,7 +207,7 @@ pub(crate) async fn scripts(redis: &Redis, session: &Session) -> Result<(), Redi
 
 /// The name of a lock that no client uses. A node of a cluster runs scripts only for the slots that it serves.
 fn probe(redis: &Redis) -> String {
-    if let Some(named) = redis.link.probe.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+    if let Some(named) = lock(&redis.link.probe).clone() {
         return named;
     }
     let target = &redis.link.target;
@@ -295,8 +295,8 @@ async fn search(redis: &Redis, session: &Session) -> Result<Found, Unknown> {
         let redis_keys: Vec<_> = new.iter().map(|key| redis.link.target.redis_key(key).into_owned()).collect();
         if !redis_keys.is_empty() {
             let calls = redis_keys.iter().map(|redis_key| script::unread(redis_key)).collect();
-            let batch = send_batch(session, calls, None).await.map_err(|error| redis.unknown(&error))?;
-            for (redis_key, answer) in redis_keys.iter().zip(batch.answers) {
+            let answers = send_batch(session, calls, None).await.map_err(|error| redis.unknown(&error))?;
+            for (redis_key, answer) in redis_keys.iter().zip(answers) {
                 found.note(redis.link.node(), redis_key, answer.map_err(|error| redis.unknown(&error))?)?;
             }
         }

@@ -56,7 +56,7 @@ impl File {
                     }
                     None => Occupied::new(foreign("a writer that waits for its turn", &path), Expiry::Never),
                 };
-                if claim.queueing.intent == Intent::Enqueue && self.watch.subscribe(&claim.key) {
+                if claim.intent == Intent::Enqueue && self.watch.subscribe(&claim.key) {
                     // The lock may have been released between the probe and the watch.
                     continue;
                 }
@@ -85,7 +85,7 @@ impl File {
         }
         if holds.mode() == Some(Mode::Exclusive) {
             self.marks.remove(&claim.key, wall);
-        } else if claim.queueing.intent == Intent::Enqueue
+        } else if claim.intent == Intent::Enqueue
             && let Err(error) = self.marks.set(&claim.key, path, wall)
         {
             tracing::debug!(path = %path.display(), %error, "cannot record the waiting writer: new readers may overtake it");
@@ -154,8 +154,8 @@ impl File {
     /// The record of the new hold, and its tokens, above those of the last one. The record contains the last token.
     fn next_record(&self, last: &Result<Record, Damage>, claim: &Claim) -> Result<(Record, TokenBlock), Unknown> {
         let previous = last.as_ref().map_or(0, |record| record.fence.get());
-        let tokens = next_block(previous, self.clock.wall_micros(), claim.queueing.block)
-            .map_err(|error| self.invalid(&error))?;
+        let tokens =
+            next_block(previous, self.clock.wall_micros(), claim.block).map_err(|error| self.invalid(&error))?;
         Ok((self.record(&claim.key, claim.holder.clone(), claim.mode, tokens), tokens))
     }
 
@@ -263,7 +263,7 @@ impl File {
             let _ = hold.lock.write(&hold.record);
             self.io_error("write", hold.lock.path(), &error)
         })?;
-        let replaced = added.and_then(|added| self.table.replace(added)).is_some();
+        let replaced = added.is_some_and(|added| self.table.replace(added));
         if !replaced {
             // Lost during the conversion, or released meanwhile.
             self.table.remove(key, &hold.record.holder.id);

@@ -13,85 +13,78 @@ use fencelock_core::{
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::{fs, io};
 
 /// How much of an unreadable file is shown.
 const SHOWN: usize = 60;
 
-/// The file with the completion of one key.
-#[derive(Debug)]
-pub(super) struct CompletionFile<'a> {
-    file: &'a File,
-    key: &'a Key,
-    path: PathBuf,
-}
-
-impl<'a> CompletionFile<'a> {
-    pub(super) fn of(file: &'a File, key: &'a Key) -> Self {
-        Self { file, key, path: file.directory.completion_file_of(key) }
+impl File {
+    pub(super) fn read_completion(&self, key: &Key) -> Result<CompletionRead, Unknown> {
+        let completion = self.stored(&self.directory.completion_file_of(key))?;
+        Ok(CompletionRead::new(completion, self.clock.wall_micros()))
     }
 
-    pub(super) fn read(&self) -> Result<CompletionRead, Unknown> {
-        let completion = self.stored()?;
-        Ok(CompletionRead::new(completion, self.file.clock.wall_micros()))
-    }
-
-    pub(super) fn write(&self, holder: &HolderId, completion: &Completion) -> Result<WriteCompletion, Unknown> {
+    pub(super) fn write_completion(
+        &self,
+        key: &Key,
+        holder: &HolderId,
+        completion: &Completion,
+    ) -> Result<WriteCompletion, Unknown> {
         // The client releases the lock after the reply, so it stays locked during the write.
-        let hold = self.file.held_here(self.key, holder)?;
+        let hold = self.held_here(key, holder)?;
         if hold.is_none_or(|hold| hold.record.mode != Mode::Exclusive) {
             return Ok(WriteCompletion::NotHeld);
         }
-        let stored = self.stored()?;
+        let path = self.directory.completion_file_of(key);
+        let stored = self.stored(&path)?;
         let merged = match stored.clone() {
-            Some(stored) => stored.merge(completion.clone(), self.file.clock.wall_micros()),
+            Some(stored) => stored.merge(completion.clone(), self.clock.wall_micros()),
             None => completion.clone(),
         };
         if stored.as_ref() != Some(&merged) {
-            replace(&self.path, &merged.to_wire()).map_err(|error| self.file.io_error("write", &self.path, &error))?;
+            replace(&path, &merged.to_wire()).map_err(|error| self.io_error("write", &path, &error))?;
         }
         Ok(WriteCompletion::Written)
     }
 
     /// Needs the lock, because a holder may replace the file at the same time.
-    pub(super) fn clear(&self, seen: &Completion) -> Result<ClearCompletion, Unknown> {
-        let lock = self.file.directory.file_of(self.key);
-        let guard = FlockGuard::take(&lock).map_err(|error| self.file.io_error("lock", &lock, &error))?;
+    pub(super) fn clear_completion(&self, key: &Key, seen: &Completion) -> Result<ClearCompletion, Unknown> {
+        let (lock, path) = (self.directory.file_of(key), self.directory.completion_file_of(key));
+        let guard = FlockGuard::take(&lock).map_err(|error| self.io_error("lock", &lock, &error))?;
         let Some(_guard) = guard else {
-            let detail = format!("{} is locked: its completion can be cleared when the run has ended", self.key);
-            return Err(Unknown::new(self.file.directory.name(), Fault::Busy, detail));
+            let detail = format!("{key} is locked: its completion can be cleared when the run has ended");
+            return Err(Unknown::new(self.directory.name(), Fault::Busy, detail));
         };
-        match self.stored()? {
+        match self.stored(&path)? {
             None => return Ok(ClearCompletion::Absent),
             Some(stored) if stored.token > seen.token => return Ok(ClearCompletion::Changed),
             Some(_) => {}
         }
-        let removed = fs::remove_file(&self.path).and_then(|()| flush_directory(&self.path));
-        removed.map_err(|error| self.file.io_error("remove", &self.path, &error))?;
+        let removed = fs::remove_file(&path).and_then(|()| flush_directory(&path));
+        removed.map_err(|error| self.io_error("remove", &path, &error))?;
         Ok(ClearCompletion::Cleared)
     }
 
-    fn stored(&self) -> Result<Option<Completion>, Unknown> {
-        let Some(bytes) = first_bytes(&self.path).map_err(|error| self.file.io_error("read", &self.path, &error))?
-        else {
+    fn stored(&self, path: &Path) -> Result<Option<Completion>, Unknown> {
+        let Some(bytes) = first_bytes(path).map_err(|error| self.io_error("read", path, &error))? else {
             return Ok(None);
         };
         let text = str::from_utf8(&bytes).ok().and_then(|text| text.strip_suffix('\n'));
         match text.and_then(Completion::from_wire) {
             Some(completion) => Ok(Some(completion)),
-            None => Err(self.unreadable(&bytes)),
+            None => Err(self.unreadable(path, &bytes)),
         }
     }
 
-    fn unreadable(&self, bytes: &[u8]) -> Unknown {
+    fn unreadable(&self, path: &Path, bytes: &[u8]) -> Unknown {
         let begins = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN)]).into_owned();
         let detail = format!(
             "{} cannot be read by this version: {begins:?}; the work was not started and nothing was changed: use a later \
              version of fencelock, or remove the file if the work may run again",
-            self.path.display()
+            path.display()
         );
-        Unknown::new(self.file.directory.name(), Fault::Unsupported, detail)
+        Unknown::new(self.directory.name(), Fault::Unsupported, detail)
     }
 }
 

@@ -147,7 +147,7 @@ const COMMON: &str = "/run/lock";
 /// The directory must be the same for the shells, cron jobs and services of a user, which otherwise would not exclude each
 /// other. So it depends on no environment variable: `XDG_RUNTIME_DIR` exists in a login session and not in a cron job, and
 /// is removed with the last session; `TMPDIR` may have any value.
-fn default_path() -> PathBuf {
+pub(super) fn default_path() -> PathBuf {
     if let Some(why) = fallback(Path::new(COMMON)) {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| tracing::warn!("{why}; name a directory that all of them see, as in file:/var/lock/NAME"));
@@ -186,17 +186,8 @@ pub(super) fn other_default(directory: &Path) -> Option<String> {
     is_there.then_some(why)
 }
 
-/// The default directory, created and checked.
-pub(super) fn default_dir() -> Result<PathBuf, Unknown> {
-    private_dir(default_path())
-}
-
-/// The default directory, checked if it exists.
-pub(super) fn default_dir_to_inspect() -> Result<PathBuf, Unknown> {
-    private_dir_to_inspect(default_path())
-}
-
-fn private_dir_to_inspect(path: PathBuf) -> Result<PathBuf, Unknown> {
+/// The same, without creating it.
+pub(super) fn private_dir_to_inspect(path: PathBuf) -> Result<PathBuf, Unknown> {
     let directory = Directory { path };
     if directory.is_missing() { Ok(directory.path) } else { check_private(directory) }
 }
@@ -204,7 +195,7 @@ fn private_dir_to_inspect(path: PathBuf) -> Result<PathBuf, Unknown> {
 /// Creates a directory in a world-writable place, and rejects it unless it is private to this user.
 ///
 /// The first claim must not create it: another user may put a link there after the check.
-fn private_dir(path: PathBuf) -> Result<PathBuf, Unknown> {
+pub(super) fn private_dir(path: PathBuf) -> Result<PathBuf, Unknown> {
     let directory = Directory { path };
     match DirBuilder::new().mode(PRIVATE).create(&directory.path) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => {

@@ -8,14 +8,15 @@ use super::{File, flock_guard};
 use fencelock_core::{BoxFuture, Finding, Key, Level, Trial};
 use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
+use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
 // Checks what the guarantees of a lock directory depend on.
 
-pub(super) fn findings(file: &File) -> Vec<Finding> {
+pub(super) async fn findings(file: &File) -> Vec<Finding> {
     let directory = &file.directory;
     let mut findings = vec![owner(directory)];
     if findings[0].level < Level::Failure {
@@ -32,15 +33,18 @@ pub(super) fn findings(file: &File) -> Vec<Finding> {
     if directory.is_missing() || findings.iter().any(|finding| finding.level == Level::Failure) {
         return findings;
     }
-    let lock_files = closed(directory).unwrap_or_else(|| lock_files(file));
-    findings.extend([exclusion(directory), wake_ups(directory), lock_files]);
+    findings.extend([exclusion(directory), wake_ups(directory)]);
+    findings.push(match closed(directory) {
+        Some(closed) => closed,
+        None => lock_files(file).await,
+    });
     findings.extend(exposed(directory));
     findings
 }
 
-fn lock_files(file: &File) -> Finding {
+async fn lock_files(file: &File) -> Finding {
     const SUBJECT: &str = "lock files";
-    let scan = match Scan::at_once(file) {
+    let scan = match Scan::of(file).await {
         Ok(scan) => scan,
         Err(unknown) => return Finding::failure(SUBJECT, unknown.to_string(), ""),
     };
@@ -60,16 +64,12 @@ fn lock_files(file: &File) -> Finding {
 
 /// Files that another user keeps to itself. One of them may be held.
 fn closed(directory: &Directory) -> Option<Finding> {
-    let is_closed = |path: &Path| {
+    let is_closed = |path: &Path, _: &Metadata| {
         let access = rustix::fs::accessat(CWD, path, Access::READ_OK | Access::WRITE_OK, AtFlags::EACCESS);
-        access == Err(Errno::ACCESS) && fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file())
+        path.extension().is_some_and(|suffix| suffix == "lock") && access == Err(Errno::ACCESS)
     };
-    let entries = fs::read_dir(directory.path()).ok()?.flatten().map(|entry| entry.path());
-    let lock_files = entries.filter(|path| path.extension().is_some_and(|suffix| suffix == "lock"));
-    let mut closed = lock_files.filter(|path| is_closed(path));
-    let first = closed.next()?;
-    let (name, many) = (first.file_name().unwrap_or_default().display().to_string(), 1 + closed.count());
-    let owner = fs::metadata(&first).map_or_else(|_| String::new(), |meta| format!(", user {}", meta.uid()));
+    let (name, meta, many) = files_that(directory, is_closed)?;
+    let owner = format!(", user {}", meta.uid());
     let text = format!("this user may not use {many} lock files, and cannot lock their keys: {name}{owner}");
     let advice =
         "it may be held, so do not remove it: use another directory, or let its owner give this user access to it";
@@ -112,15 +112,10 @@ fn owner(directory: &Directory) -> Finding {
 
 /// Files that users without write permission to the directory can lock. The next lock of a file of this user corrects it.
 fn exposed(directory: &Directory) -> Option<Finding> {
-    let entries = fs::read_dir(directory.path()).ok()?.flatten();
-    let entries = entries.filter_map(|entry| Some((entry.path(), entry.metadata().ok()?)));
-    let mut exposed = entries.filter(|(path, meta)| {
-        meta.is_file()
-            && path.file_name().is_some_and(|name| is_used(&name.to_string_lossy()))
-            && excess(path, meta) != 0
-    });
-    let (first, meta) = exposed.next()?;
-    let (name, many) = (first.file_name()?.display(), 1 + exposed.count());
+    let is_exposed = |path: &Path, meta: &Metadata| {
+        path.file_name().is_some_and(|name| is_used(&name.to_string_lossy())) && excess(path, meta) != 0
+    };
+    let (name, meta, many) = files_that(directory, is_exposed)?;
     let text = format!(
         "{many} lock files can be locked by users who may not write to the directory: {name}, user {}, mode {:o}",
         meta.uid(),
@@ -220,30 +215,36 @@ fn remove_of(directory: &Directory, key: &Key) -> bool {
 
 fn remove_old(directory: &Directory) {
     let is_old =
-        |meta: &fs::Metadata| meta.modified().ok().and_then(|at| at.elapsed().ok()).is_some_and(|age| age > LONGEST);
+        |meta: &Metadata| meta.modified().ok().and_then(|at| at.elapsed().ok()).is_some_and(|age| age > LONGEST);
     remove_where(directory, |name, meta| name.starts_with(OWN) && is_old(meta));
 }
 
 /// Whether all of them are gone. Files of another user may stay.
-fn remove_where(directory: &Directory, is_removed: impl Fn(&str, &fs::Metadata) -> bool) -> bool {
-    let Ok(entries) = fs::read_dir(directory.path()) else { return false };
-    let mut all = true;
-    for entry in entries.flatten() {
-        let (name, meta) = (entry.file_name(), entry.metadata());
-        if let (Some(name), Ok(meta)) = (name.to_str(), meta)
-            && meta.is_file()
-            && is_removed(name, &meta)
-        {
-            all &= fs::remove_file(entry.path()).is_ok();
-        }
-    }
-    all
+fn remove_where(directory: &Directory, is_removed: impl Fn(&str, &Metadata) -> bool) -> bool {
+    let Some(files) = files(directory) else { return false };
+    let removed =
+        files.filter(|(path, meta)| is_removed(&path.file_name().unwrap_or_default().to_string_lossy(), meta));
+    removed.fold(true, |all, (path, _)| fs::remove_file(path).is_ok() && all)
+}
+
+/// The files of this directory that are so: the name of the first, what it is, and their number.
+fn files_that(directory: &Directory, are: impl Fn(&Path, &Metadata) -> bool) -> Option<(String, Metadata, usize)> {
+    let mut found = files(directory)?.filter(|(path, meta)| are(path, meta));
+    let (first, meta) = found.next()?;
+    Some((first.file_name()?.display().to_string(), meta, 1 + found.count()))
+}
+
+fn files(directory: &Directory) -> Option<impl Iterator<Item = (PathBuf, Metadata)> + use<>> {
+    let entries = fs::read_dir(directory.path()).ok()?.flatten();
+    let files = entries.filter_map(|entry| Some((entry.path(), entry.metadata().ok()?)));
+    Some(files.filter(|(_, meta)| meta.is_file()))
 }
 
 #[cfg(test)]
 mod diagnose_tests {
     use super::*;
     use crate::backends::file::scratch::Scratch;
+    use futures_util::FutureExt;
     use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt;
 
@@ -253,7 +254,7 @@ mod diagnose_tests {
         let path = scratch.path().join("locks");
         let file = File::open(&path).unwrap();
         file.directory.create().unwrap();
-        let findings = findings(&file);
+        let findings = findings(&file).now_or_never().unwrap();
         assert!(findings.len() >= 5, "{findings:?}");
         assert!(findings.iter().all(|finding| finding.level <= Level::Note), "{findings:?}");
     }
@@ -263,13 +264,18 @@ mod diagnose_tests {
         let scratch = Scratch::new();
         let file = File::open(scratch.path()).unwrap();
         fs::set_permissions(scratch.path(), Permissions::from_mode(0o777)).unwrap();
-        let findings = findings(&file);
+        let findings = findings(&file).now_or_never().unwrap();
         let directory = findings.iter().find(|finding| finding.subject == "directory").unwrap();
         assert_eq!(directory.level, Level::Warning);
     }
 
     fn level_of(file: &File, subject: &str) -> Option<Level> {
-        findings(file).iter().find(|finding| finding.subject == subject).map(|finding| finding.level)
+        findings(file)
+            .now_or_never()
+            .unwrap()
+            .iter()
+            .find(|finding| finding.subject == subject)
+            .map(|finding| finding.level)
     }
 
     #[test]
@@ -324,7 +330,7 @@ mod diagnose_tests {
         let scratch = Scratch::new();
         let file = File::open(scratch.path()).unwrap();
         fs::set_permissions(scratch.path(), Permissions::from_mode(mode)).unwrap();
-        let findings = findings(&file);
+        let findings = findings(&file).now_or_never().unwrap();
         assert!(findings.iter().all(|finding| finding.level <= Level::Note), "{findings:?}");
     }
 
@@ -333,7 +339,9 @@ mod diagnose_tests {
         let scratch = Scratch::new();
         let path = scratch.path().join("locks");
         let file = File::open(&path).unwrap();
-        let seen = |file: &File| findings(file).iter().map(|found| (found.subject, found.level)).collect::<Vec<_>>();
+        let seen = |file: &File| {
+            findings(file).now_or_never().unwrap().iter().map(|found| (found.subject, found.level)).collect::<Vec<_>>()
+        };
         let levels = seen(&file);
         assert_eq!(levels[..2], [("directory", Level::Note), ("access", Level::Fine)], "{levels:?}");
         assert!(levels[2..].iter().all(|(_, level)| *level == Level::Fine) && !path.exists(), "{levels:?}");

@@ -131,11 +131,8 @@ impl Holds {
 
     /// The holders, for the reply to a claim; `None` if there are none.
     pub(super) fn holders(&self) -> Option<Holders> {
-        let named = self.iter().take(Holders::LISTED).map(|record| Occupant::Holder(record.holder.clone()));
-        let mut listed = named.chain(self.foreign.clone());
-        let first = Holders::one(listed.next()?);
-        let more = u32::try_from(self.records.len().saturating_sub(Holders::LISTED)).unwrap_or(u32::MAX);
-        Some(listed.fold(first, Holders::and).and_unnamed(more))
+        let named = self.iter().map(|record| Occupant::Holder(record.holder.clone()));
+        Holders::listed(named.chain(self.foreign.clone()))
     }
 
     /// The holders and the duration of the oldest hold, at `wall` microseconds.
@@ -328,16 +325,9 @@ pub(super) struct Scan {
 impl Scan {
     /// The number of lock files, and the held ones. A foreign lock on a file with an unknown key is omitted, because it has no
     /// name. Files that cannot be read, such as symbolic links, are counted.
-    pub(super) fn at_once(file: &File) -> Result<Self, Unknown> {
-        let mut scan = Self::default();
-        for entry in entries(&file.directory)? {
-            scan.add(file, entry)?;
-        }
-        Ok(scan)
-    }
-
-    /// The same. Other tasks, such as one that waits for a signal, run during the scan of a large directory.
-    pub(super) async fn in_steps(file: &File) -> Result<Self, Unknown> {
+    ///
+    /// Other tasks, such as one that waits for a signal, run during the scan of a large directory.
+    pub(super) async fn of(file: &File) -> Result<Self, Unknown> {
         let mut scan = Self::default();
         for (index, entry) in entries(&file.directory)?.enumerate() {
             scan.add(file, entry)?;
@@ -402,14 +392,14 @@ mod scan_tests {
     use std::pin::pin;
     use std::task::{Context, Waker};
 
-    #[test]
-    fn very_many_files_that_cannot_be_read_are_counted() {
+    #[tokio::test]
+    async fn very_many_files_that_cannot_be_read_are_counted() {
         let scratch = Scratch::new();
         let locks = File::open(scratch.path()).unwrap();
         for number in 0..NAMED * 2 {
             fs::create_dir(scratch.path().join(format!("{number}.lock"))).unwrap();
         }
-        let scan = Scan::at_once(&locks).unwrap();
+        let scan = Scan::of(&locks).await.unwrap();
         assert_eq!((scan.files, scan.unread.len(), scan.more_unread), (NAMED * 2, NAMED, NAMED));
         assert_eq!(scan.into_listed().len(), NAMED);
     }
@@ -421,7 +411,7 @@ mod scan_tests {
         for number in 0..STRETCH * 3 {
             fs::write(scratch.path().join(format!("{number}.lock")), "").unwrap();
         }
-        let (mut list, mut waits) = (pin!(Scan::in_steps(&locks)), 0);
+        let (mut list, mut waits) = (pin!(Scan::of(&locks)), 0);
         while list.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
             waits += 1;
         }

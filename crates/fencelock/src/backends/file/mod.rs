@@ -53,7 +53,6 @@ mod watch;
 mod watch;
 mod writer_mark;
 
-use completion::CompletionFile;
 use directory::Directory;
 use fencelock_core::{
     Backend, BackendReport, BootClock, BoxFuture, Capabilities, Clock, HolderId, Key, Listener, Listeners, Reply,
@@ -139,7 +138,7 @@ impl File {
     /// [`Unknown`], permanently, if the directory is a symbolic link, belongs to another user, or can be changed by
     /// other users, who may have created it.
     pub fn default_dir() -> Result<PathBuf, Unknown> {
-        directory::default_dir()
+        directory::private_dir(directory::default_path())
     }
 
     /// The same, but the directory may be missing: for programs that show locks and acquire none.
@@ -147,7 +146,7 @@ impl File {
     /// # Errors
     /// See [`File::default_dir`].
     pub fn default_dir_to_inspect() -> Result<PathBuf, Unknown> {
-        directory::default_dir_to_inspect()
+        directory::private_dir_to_inspect(directory::default_path())
     }
 
     /// The current holders of the key.
@@ -199,7 +198,8 @@ impl Backend for File {
 
     fn call<'a>(&'a self, request: Request<'a>) -> BoxFuture<'a, Reply> {
         match request {
-            Request::List => Reply::of(async || Scan::in_steps(self).await.map(Scan::into_listed)),
+            Request::List => Reply::of(async || Scan::of(self).await.map(Scan::into_listed)),
+            Request::Diagnose => Reply::of(async || BackendReport::of_findings(doctor::findings(self).await)),
             Request::TryOut(_) => Reply::of(async || vec![doctor::run(self).await]),
             _ => Box::pin(async move { self.answer(request) }),
         }
@@ -223,11 +223,10 @@ impl File {
             Request::Downgrade(hold, _) => self.make_shared(&hold.key, &hold.holder).into(),
             Request::Resize(key, limit) => self.set_limit(key, limit).into(),
             Request::Evict(seen) => self.refuse(seen).into(),
-            Request::Diagnose => BackendReport::of_findings(doctor::findings(self)).into(),
-            Request::ReadCompletion(key) => CompletionFile::of(self, key).read().into(),
-            Request::WriteCompletion(key, holder, done) => CompletionFile::of(self, key).write(holder, done).into(),
+            Request::ReadCompletion(key) => self.read_completion(key).into(),
+            Request::WriteCompletion(key, holder, done) => self.write_completion(key, holder, done).into(),
             Request::ConfirmCompletion(..) => Reply::Done(()),
-            Request::ClearCompletion(key, seen) => CompletionFile::of(self, key).clear(seen).into(),
+            Request::ClearCompletion(key, seen) => self.clear_completion(key, seen).into(),
             _ => request.unsupported(self.name()),
         }
     }

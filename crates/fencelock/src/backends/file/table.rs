@@ -2,11 +2,12 @@
 
 use super::flock_guard::FlockGuard;
 use super::record::Record;
-use fencelock_core::{HolderId, Key};
+use crate::identity::Process;
+use fencelock_core::{HolderId, Key, lock};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// A hold: the locked files, and the record.
 #[derive(Debug)]
@@ -34,6 +35,10 @@ impl HeldFile {
         self.files().try_for_each(FlockGuard::refresh)
     }
 
+    fn id(&self) -> (Key, HolderId) {
+        (self.record.key.clone(), self.record.holder.id)
+    }
+
     fn files(&self) -> impl Iterator<Item = &FlockGuard> {
         [Some(&*self.lock), self.slot.as_ref()].into_iter().flatten()
     }
@@ -51,59 +56,43 @@ impl HeldFile {
     }
 }
 
-/// The holds by key: usually one each. The mutex is not held during file operations.
+/// The holds of this process. The mutex is not held during file operations.
 #[derive(Debug)]
-pub(super) struct HoldTable(Mutex<HeldFiles>);
+pub(super) struct HoldTable(Mutex<(Process, HeldFiles)>);
 
-#[derive(Debug)]
-struct HeldFiles {
-    pid: u32,
-    by_key: HashMap<Key, Vec<Arc<HeldFile>>>,
-}
+type HeldFiles = HashMap<(Key, HolderId), Arc<HeldFile>>;
 
 impl HoldTable {
     pub(super) fn new() -> Self {
-        Self(Mutex::new(HeldFiles { pid: std::process::id(), by_key: HashMap::new() }))
+        Self(Mutex::new((Process::current(), HeldFiles::new())))
     }
 
     pub(super) fn get(&self, key: &Key, holder: &HolderId) -> Option<Arc<HeldFile>> {
-        self.holds().by_key.get(key)?.iter().find(|hold| hold.record.holder.id == *holder).cloned()
+        self.with(|holds| holds.get(&(key.clone(), *holder)).cloned())
     }
 
     pub(super) fn insert(&self, hold: HeldFile) {
-        let key = hold.record.key.clone();
-        self.holds().by_key.entry(key).or_default().push(Arc::new(hold));
+        self.with(|holds| holds.insert(hold.id(), Arc::new(hold)));
     }
 
-    /// Replaces the hold of the same holder, and returns the one before; `None` if it has been removed, and then `hold` is
-    /// unlocked.
-    pub(super) fn replace(&self, hold: HeldFile) -> Option<Arc<HeldFile>> {
+    /// Replaces the hold of this holder. Returns whether it was still there.
+    pub(super) fn replace(&self, hold: HeldFile) -> bool {
         let hold = Arc::new(hold);
-        let mut holds = self.holds();
-        let mut of_key = holds.by_key.get_mut(&hold.record.key)?.iter_mut();
-        let found = of_key.find(|before| before.record.holder.id == hold.record.holder.id)?;
-        Some(std::mem::replace(found, hold.clone()))
+        let before = self.with(|holds| holds.get_mut(&hold.id()).map(|found| std::mem::replace(found, hold.clone())));
+        before.is_some()
     }
 
     /// Removes the hold of this holder.
     pub(super) fn remove(&self, key: &Key, holder: &HolderId) -> Option<Arc<HeldFile>> {
-        let mut holds = self.holds();
-        let of_key = holds.by_key.get_mut(key)?;
-        let index = of_key.iter().position(|hold| hold.record.holder.id == *holder)?;
-        let hold = of_key.swap_remove(index);
-        if of_key.is_empty() {
-            holds.by_key.remove(key);
-        }
-        Some(hold)
+        self.with(|holds| holds.remove(&(key.clone(), *holder)))
     }
 
     /// A forked child starts with an empty table: the locks belong to its parent, and the child closes its copies of the files.
-    fn holds(&self) -> MutexGuard<'_, HeldFiles> {
-        let mut holds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let pid = std::process::id();
-        if holds.pid != pid {
-            *holds = HeldFiles { pid, by_key: HashMap::new() };
+    fn with<T>(&self, call: impl FnOnce(&mut HeldFiles) -> T) -> T {
+        let (process, holds) = &mut *lock(&self.0);
+        if !process.is_current() {
+            (*process, *holds) = (Process::current(), HeldFiles::new());
         }
-        holds
+        call(holds)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::directory::{Directory, file_name, is_used, key_of, lock_file_of};
 use super::flock_guard::{Probe, probe};
-use fencelock_core::{BootClock, Clock, Event, Key, Listeners, Moment};
+use fencelock_core::{BootClock, Clock, Event, Key, Listeners, Moment, lock};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::io::{self, PipeReader, PipeWriter};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -21,6 +21,10 @@ const PROBE_DELAYS: [Duration; 3] = [Duration::from_micros(100), Duration::from_
 /// After the close of a file of a row, the waiters that still wait are notified again after this time: the other holders keep the
 /// lock file locked, so a probe does not show whether the kernel has released the locks of a dead holder.
 const ROW_DELAY: Duration = Duration::from_millis(10);
+
+/// Holds are watched only after this time: the kernel takes ten milliseconds to close what watches a directory, which the end of a
+/// program waits for, and most holds of short programs are shorter.
+const LOSSES_AFTER: Duration = Duration::from_millis(50);
 
 /// The keys with waiters in this process, by file name; `None` while no thread watches. Each subscription is notified once,
 /// then the waiters subscribe again.
@@ -42,13 +46,14 @@ struct Running {
     _stop: PipeWriter,
 }
 
-/// What the kernel reports.
-#[derive(Clone, Copy)]
-enum Scope {
-    /// That a lock file was deleted or moved: for its holder.
-    Losses,
-    /// Also that a file was closed: for waiters. It wakes this process for each release in the directory.
-    Releases,
+/// What the kernel reports: that a lock file was deleted or moved, for its holder.
+fn losses() -> WatchFlags {
+    WatchFlags::DELETE | WatchFlags::MOVE | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF | WatchFlags::ONLYDIR
+}
+
+/// Also that a file was closed: for waiters. It wakes this process for each release in the directory.
+fn releases() -> WatchFlags {
+    losses() | WatchFlags::CLOSE_WRITE
 }
 
 impl Watch {
@@ -56,14 +61,13 @@ impl Watch {
         Self { directory, listeners, subscriptions: Subscriptions::default(), running: Mutex::default() }
     }
 
-    /// Reports from now on if a lock file is deleted, so that its holder in this process checks it at once.
+    /// Reports soon, and from then on, if a lock file is deleted, so that its holder in this process checks it at once.
     pub(super) fn watch_holds(&self) {
         let mut running = lock(&self.running);
         if lock(&self.subscriptions).is_none()
-            && let Err(error) = self.start(&mut running, HashMap::new(), Scope::Losses)
+            && let Err(error) = self.start(&mut running, HashMap::new())
         {
-            let directory = self.directory.name();
-            tracing::debug!(%directory, %error, "a deleted lock file is noticed at the next renewal");
+            unnoticed(&self.directory, &error);
         }
     }
 
@@ -75,10 +79,10 @@ impl Watch {
         if let (Some(subscriptions), Some(running)) = (&mut *lock(&self.subscriptions), &*running) {
             let is_new = subscriptions.insert(file_name(key), key.clone()).is_none();
             // It may have been started for holds only.
-            return is_new && add_watch(&running.inotify, &self.directory, Scope::Releases).is_ok();
+            return is_new && add_watch(&running.inotify, &self.directory, releases()).is_ok();
         }
         let first = HashMap::from([(file_name(key), key.clone())]);
-        let started = self.start(&mut running, first, Scope::Releases);
+        let started = self.start(&mut running, first);
         if let Err(error) = &started {
             let directory = self.directory.name();
             tracing::debug!(%directory, %error, "no wake-ups from other processes: waiters poll");
@@ -86,11 +90,15 @@ impl Watch {
         started.is_ok()
     }
 
-    fn start(&self, running: &mut Option<Running>, first: HashMap<String, Key>, scope: Scope) -> io::Result<()> {
+    fn start(&self, running: &mut Option<Running>, first: HashMap<String, Key>) -> io::Result<()> {
         let (stop, stopper) = io::pipe()?;
-        let inotify = Arc::new(watched_for(&self.directory, scope)?);
+        let inotify = Arc::new(inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?);
+        if !first.is_empty() {
+            add_watch(&inotify, &self.directory, releases())?;
+        }
         let watcher = Watcher {
             inotify: Arc::clone(&inotify),
+            losses_due: first.is_empty().then(|| BootClock.now() + LOSSES_AFTER),
             stop,
             directory: self.directory.clone(),
             listeners: self.listeners.clone(),
@@ -107,33 +115,27 @@ impl Watch {
 
 /// Whether the kernel can watch this directory.
 pub(super) fn watched(directory: &Directory) -> io::Result<OwnedFd> {
-    watched_for(directory, Scope::Releases)
-}
-
-fn watched_for(directory: &Directory, scope: Scope) -> io::Result<OwnedFd> {
     let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-    add_watch(&inotify, directory, scope)?;
+    add_watch(&inotify, directory, releases())?;
     Ok(inotify)
 }
 
-/// Replaces the scope of an earlier call.
-fn add_watch(inotify: &OwnedFd, directory: &Directory, scope: Scope) -> io::Result<()> {
-    let closed = match scope {
-        Scope::Losses => WatchFlags::empty(),
-        Scope::Releases => WatchFlags::CLOSE_WRITE,
-    };
-    let end = WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF | WatchFlags::ONLYDIR;
-    inotify::add_watch(inotify, directory.path(), closed | WatchFlags::DELETE | WatchFlags::MOVE | end)?;
+/// Adds to the scope of earlier calls.
+fn add_watch(inotify: &OwnedFd, directory: &Directory, scope: WatchFlags) -> io::Result<()> {
+    inotify::add_watch(inotify, directory.path(), scope | WatchFlags::MASK_ADD)?;
     Ok(())
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+fn unnoticed(directory: &Directory, error: &io::Error) {
+    let directory = directory.name();
+    tracing::debug!(%directory, %error, "a deleted lock file is noticed at the next renewal");
 }
 
 /// The state of the thread.
 struct Watcher {
     inotify: Arc<OwnedFd>,
+    /// When to begin with the losses, if nothing is watched yet.
+    losses_due: Option<Moment>,
     stop: PipeReader,
     directory: Directory,
     listeners: Arc<Listeners>,
@@ -161,7 +163,10 @@ impl Watcher {
     fn run(mut self) {
         let last = loop {
             match self.step() {
-                Next::GoOn => self.probe_pending(),
+                Next::GoOn => {
+                    self.probe_pending();
+                    self.watch_losses();
+                }
                 last => break last,
             }
         };
@@ -180,10 +185,22 @@ impl Watcher {
         }
     }
 
-    /// Waits for an event or for the next probe.
+    fn watch_losses(&mut self) {
+        if self.losses_due.take_if(|due| *due <= BootClock.now()).is_none() {
+            return;
+        }
+        match add_watch(&self.inotify, &self.directory, losses()) {
+            // A file may have been deleted before.
+            Ok(()) => self.listeners.send(&Event::Reset),
+            Err(error) => unnoticed(&self.directory, &error),
+        }
+    }
+
+    /// Waits for an event or for what is due next.
     fn wait(&self) -> Next {
         let now = BootClock.now();
-        let timeout = self.pending.values().map(|file| file.due.since(now)).min();
+        let due = self.pending.values().map(|file| file.due).chain(self.losses_due);
+        let timeout = due.map(|due| due.since(now)).min();
         // A duration of a few milliseconds always fits.
         let timeout = timeout.and_then(|span| Timespec::try_from(span).ok());
         let mut fds = [PollFd::new(&self.inotify, PollFlags::IN), PollFd::new(&self.stop, PollFlags::IN)];
@@ -296,6 +313,7 @@ mod tests {
         let (stop, _) = io::pipe().unwrap();
         Watcher {
             inotify: Arc::new(watched(&directory).unwrap()),
+            losses_due: None,
             stop,
             directory,
             listeners,

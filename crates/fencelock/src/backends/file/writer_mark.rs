@@ -7,10 +7,10 @@
 use super::directory::writer_path;
 use super::flock_guard::{FlockGuard, first_bytes, options};
 use super::{flock_guard, permission};
-use fencelock_core::Key;
+use fencelock_core::{Key, lock};
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::{fs, io};
 
 /// A waiting writer polls at least every 250 ms, and each time extends its mark by this time.
@@ -35,7 +35,7 @@ struct Mark {
 impl WriterMarks {
     /// Marks that a writer waits for a row, at `wall` microseconds.
     pub(super) fn set(&self, key: &Key, lock_file: &Path, wall: u64) -> io::Result<()> {
-        let mut marks = self.lock();
+        let mut marks = lock(&self.0);
         // A mark whose file was deleted is invisible.
         let is_usable = |mark: &Mark| mark.guard.is_in_place().unwrap_or(false);
         if !marks.get(key).is_some_and(is_usable) {
@@ -54,11 +54,7 @@ impl WriterMarks {
 
     /// Removes the mark of this process, and those of other keys whose writers have given up.
     pub(super) fn remove(&self, key: &Key, wall: u64) {
-        self.lock().retain(|marked, mark| marked != key && is_fresh(mark.last, wall));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Mark>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0).retain(|marked, mark| marked != key && is_fresh(mark.last, wall));
     }
 }
 
@@ -122,21 +118,6 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_takes_the_next_turn_at_once_and_closes_the_row_after_a_quarter_of_a_second() {
-        let scratch = Scratch::new();
-        let (path, key, marks) = (lock_file(&scratch), Key::new("a").unwrap(), WriterMarks::default());
-        assert!(!is_set(&path, 1_000_000));
-        marks.set(&key, &path, 1_000_000).unwrap();
-        assert!(is_set(&path, 1_000_000) && !closes_row(&path, 1_249_999) && closes_row(&path, 1_250_000));
-        marks.set(&key, &path, 1_400_000).unwrap();
-        assert!(closes_row(&path, 1_400_000), "it has waited since then");
-        begin_turn(&path).unwrap();
-        assert!(!is_set(&path, 1_400_000));
-        marks.set(&key, &path, 1_450_000).unwrap();
-        assert!(is_set(&path, 1_450_000) && !closes_row(&path, 1_450_000), "another row");
-    }
-
-    #[test]
     fn a_mark_ends_with_its_time_and_with_its_writer() {
         let scratch = Scratch::new();
         let (path, key, marks) = (lock_file(&scratch), Key::new("a").unwrap(), WriterMarks::default());
@@ -156,9 +137,9 @@ mod tests {
         let (path, key, marks) = (lock_file(&scratch), Key::new("a").unwrap(), WriterMarks::default());
         marks.set(&key, &path, 1_000_000).unwrap();
         marks.remove(&Key::new("b").unwrap(), 1_499_999);
-        assert_eq!(marks.lock().len(), 1);
+        assert_eq!(lock(&marks.0).len(), 1);
         marks.remove(&Key::new("b").unwrap(), 1_500_000);
-        assert_eq!(marks.lock().len(), 0);
+        assert_eq!(lock(&marks.0).len(), 0);
     }
 
     #[test]

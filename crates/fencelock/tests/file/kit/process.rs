@@ -97,12 +97,6 @@ pub(crate) fn obey() {
                 let mode = permits(weight.parse().unwrap(), limit.parse().unwrap());
                 attempt(locks, name, mode, &mut held)
             }
-            (Ok(locks), ["compare", dir, times]) => compare(locks, Path::new(dir), times.parse().unwrap()),
-            (Ok(locks), ["change", dir, times]) => change(locks, Path::new(dir), times.parse().unwrap()),
-            (Ok(locks), ["die-reading", name]) => {
-                wait_in_mode(locks, name, Mode::Shared);
-                end()
-            }
             (Ok(locks), ["wait", name]) => {
                 let (claim, fence) = wait(locks, name);
                 held.insert((*name).to_owned(), claim);
@@ -111,8 +105,6 @@ pub(crate) fn obey() {
             (Ok(locks), ["free", name]) => format!("{:?}", free(locks, &held[*name])),
             (Ok(locks), ["downgrade", name]) => format!("{:?}", downgrade(locks, &held[*name])),
             (Ok(_), ["sleeper"]) => sleeper().to_string(),
-            (Ok(locks), ["count", counter, times]) => count(locks, Path::new(counter), times.parse().unwrap()),
-            (Ok(locks), ["die", name]) => die(locks, name),
             (Ok(_), ["watchers", name]) => watchers(Path::new(&dir), name),
             _ => panic!("no such order: {order}"),
         };
@@ -137,12 +129,8 @@ fn attempt(locks: &File, name: &str, mode: Mode, held: &mut HashMap<String, Clai
 
 /// Waits as a client does: woken by events, and with a poll from time to time.
 pub(crate) fn wait(locks: &File, name: &str) -> (Claim, FencingToken) {
-    wait_in_mode(locks, name, Mode::Exclusive)
-}
-
-pub(crate) fn wait_in_mode(locks: &File, name: &str, mode: Mode) -> (Claim, FencingToken) {
     let (_ears, events) = listen(locks);
-    let claim = claim(name, Intent::Enqueue).with_mode(mode);
+    let claim = claim(name, Intent::Enqueue);
     loop {
         match acquire(locks, &claim) {
             Acquire::Granted { tokens } => return (claim, tokens.last()),
@@ -156,58 +144,6 @@ fn sleeper() -> u32 {
     let mut command = Command::new("sleep");
     command.arg("60").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().unwrap().id()
-}
-
-/// Adds one to a number in a file, so many times, with nothing but the lock between two processes that do so.
-fn count(locks: &File, counter: &Path, times: u32) -> String {
-    for _ in 0..times {
-        let (claim, _) = wait(locks, "counter");
-        let number: u32 = fs::read_to_string(counter).unwrap().parse().unwrap();
-        std::thread::yield_now();
-        fs::write(counter, (number + 1).to_string()).unwrap();
-        free(locks, &claim);
-    }
-    format!("counted {times}")
-}
-
-/// Writes two equal numbers, one after the other, so many times.
-fn change(locks: &File, dir: &Path, times: u32) -> String {
-    for _ in 0..times {
-        let (claim, _) = wait(locks, "pair");
-        let [left, _] = pair(dir);
-        for name in ["left", "right"] {
-            fs::write(dir.join(name), (left + 1).to_string()).unwrap();
-            std::thread::yield_now();
-        }
-        free(locks, &claim);
-    }
-    format!("changed {times}")
-}
-
-/// Reads the two numbers, so many times.
-fn compare(locks: &File, dir: &Path, times: u32) -> String {
-    for _ in 0..times {
-        let (claim, _) = wait_in_mode(locks, "pair", Mode::Shared);
-        let [left, right] = pair(dir);
-        assert_eq!(left, right, "a writer was at work");
-        free(locks, &claim);
-    }
-    format!("compared {times}")
-}
-
-pub(crate) fn pair(dir: &Path) -> [u32; 2] {
-    ["left", "right"].map(|name| fs::read_to_string(dir.join(name)).unwrap().parse().unwrap())
-}
-
-/// Ends while it holds a key, as a crash does.
-fn die(locks: &File, name: &str) -> String {
-    wait(locks, name);
-    end()
-}
-
-fn end() -> String {
-    rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
-    unreachable!("killed")
 }
 
 /// Whether a thread watches a directory while a task waits for a key, and after the locks are dropped.

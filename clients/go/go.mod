@@ -1,0 +1,3 @@
+module github.com/fencelock/fencelock/clients/go
+
+go 1.22

@@ -1,0 +1,422 @@
+//! The messages: what a client asks, and how it is answered. docs/en/serve.md specifies them.
+
+use crate::exit::{Exit, Failure, exit_and_advice};
+use crate::json;
+use fencelock::{Error, Expiry, Occupant};
+use serde::de::{DeserializeOwned, Error as _, IgnoredAny};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+use std::fmt::Arguments;
+use std::future::poll_fn;
+use std::io::{self, Write};
+use std::mem::{MaybeUninit, take};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+
+/// The longest line of a client, with its end.
+pub(super) const LINE: usize = 65_536;
+/// What may wait for a client that does not read.
+const UNREAD: usize = 1 << 20;
+/// The longest id: it is kept as long as its request, and its hold.
+const ID: usize = 128;
+
+pub(super) const NOT_JSON: i64 = -32_700;
+pub(super) const NOT_A_REQUEST: i64 = -32_600;
+const NO_METHOD: i64 = -32_601;
+const NOT_PARAMS: i64 = -32_602;
+const CANCELLED: i64 = -32_800;
+const LIMIT: i64 = -32_001;
+
+/// An answer that is an error.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct ErrorReply {
+    pub(super) code: i64,
+    message: String,
+    data: Map<String, Value>,
+}
+
+impl ErrorReply {
+    pub(super) fn new(code: i64, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), data: Map::new() }
+    }
+
+    pub(crate) fn of(exit: Exit, message: impl Into<String>) -> Self {
+        Self::new(exit.code().into(), message).with("kind", exit.kind())
+    }
+
+    pub(super) fn limit(name: &str, limit: usize) -> Self {
+        Self::new(LIMIT, format!("the limit of {limit} {name} is reached")).with("limit", name)
+    }
+
+    pub(super) fn cancelled() -> Self {
+        Self::new(CANCELLED, "the request was cancelled")
+    }
+
+    pub(super) fn no_method(method: &str) -> Self {
+        let known = "hello, lock, release, remaining, cancel, status, list, elect, once";
+        Self::new(NO_METHOD, format!("there is no method {method:?}; there are {known}"))
+    }
+
+    pub(super) fn ending() -> Self {
+        Self::of(Exit::System, "the server is being stopped").with("advice", "connect again, and repeat the request")
+    }
+
+    pub(super) fn lost(key: &str, cause: &str) -> Self {
+        Self::of(Exit::Lost, format!("the lock on {key} is lost: {cause}")).with("key", key).with("cause", cause)
+    }
+
+    pub(super) fn with(mut self, member: &str, value: impl Into<Value>) -> Self {
+        self.data.insert(member.to_owned(), value.into());
+        self
+    }
+}
+
+impl From<Error> for ErrorReply {
+    fn from(error: Error) -> Self {
+        if let [loss, ..] = &*error.losses() {
+            return Self::lost(loss.key.as_str(), &loss.to_string());
+        }
+        let (exit, advice) = exit_and_advice(&error);
+        let mut refusal = Self::of(exit, format!("{error:#}"));
+        if let Some(key) = error.key() {
+            refusal = refusal.with("key", key.as_str());
+        }
+        // Those about options are for users of the program.
+        let advice = advice.trim_start_matches("; ").replace("use -w to wait longer", "ask with a longer wait");
+        if !advice.is_empty() {
+            refusal = refusal.with("advice", advice);
+        }
+        match &error {
+            Error::Busy { holders, expires_in, waited, .. } => {
+                let (holder, foreign) = match holders.first() {
+                    Occupant::Holder(holder) => (json::owner(&holder.owner), Value::Null),
+                    Occupant::Foreign(foreign) => (Value::Null, foreign.to_string().into()),
+                };
+                let left = if let Expiry::In(left) = expires_in { seconds(*left) } else { Value::Null };
+                refusal
+                    .with("holder", holder)
+                    .with("foreign", foreign)
+                    .with("remaining", left)
+                    .with("waited", seconds(*waited))
+            }
+            Error::Unreachable { waited, .. } => refusal.with("waited", seconds(*waited)),
+            _ => refusal,
+        }
+    }
+}
+
+impl From<Failure> for ErrorReply {
+    fn from(failure: Failure) -> Self {
+        Self::of(failure.exit, failure.message)
+    }
+}
+
+/// Seconds with a fraction; `null` if there is no end.
+pub(super) fn seconds(span: Duration) -> Value {
+    let whole = Duration::from_micros(u64::try_from(span.as_micros()).unwrap_or(u64::MAX));
+    if span == Duration::MAX { Value::Null } else { json!(whole.as_secs_f64()) }
+}
+
+/// What names a request: a number or a text.
+pub(crate) type Id = Value;
+
+/// A line of a client.
+#[derive(Debug)]
+pub(super) struct Message<'a> {
+    /// `None` if no answer is wanted.
+    pub(super) id: Option<Id>,
+    pub(super) method: String,
+    params: Option<&'a RawValue>,
+}
+
+/// The members of a request, none of them twice.
+#[derive(Deserialize)]
+struct Members<'a> {
+    jsonrpc: Option<Value>,
+    #[serde(default, deserialize_with = "given")]
+    id: Option<Id>,
+    method: Option<Value>,
+    #[serde(borrow)]
+    params: Option<&'a RawValue>,
+}
+
+/// A member that is `null` is not a missing one.
+fn given<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(value).map(Some)
+}
+
+impl<'a> Message<'a> {
+    /// # Errors
+    /// The answer, and the id that it belongs to.
+    pub(super) fn parse(line: &'a [u8]) -> Result<Self, (Id, ErrorReply)> {
+        let refused = |id: Id, why: String| Err((id, ErrorReply::new(NOT_A_REQUEST, why)));
+        // A list would be read as the members in their order.
+        let is_object = line.trim_ascii_start().first() == Some(&b'{');
+        let parsed =
+            if is_object { serde_json::from_slice(line) } else { serde_json::from_slice(line).and_then(no_object) };
+        let Members { jsonrpc, id, method, params } = match parsed {
+            Ok(members) => members,
+            Err(error) if error.is_data() => return refused(Value::Null, format!("this is no request: {error}")),
+            Err(error) => {
+                return Err((Value::Null, ErrorReply::new(NOT_JSON, format!("this line is not JSON: {error}"))));
+            }
+        };
+        let names_a_request = |id: &Id| id.is_i64() || id.is_u64() || id.as_str().is_some_and(|id| id.len() <= ID);
+        if id.as_ref().is_some_and(|id| !names_a_request(id)) {
+            let why = "the id of a request is an integer, or a string of at most 128 bytes";
+            return refused(Value::Null, why.to_owned());
+        }
+        if jsonrpc.as_ref().and_then(Value::as_str) != Some("2.0") {
+            return refused(id.unwrap_or_default(), r#"a request has the member "jsonrpc":"2.0""#.to_owned());
+        }
+        let Some(Value::String(method)) = method else {
+            return refused(id.unwrap_or_default(), "a request has a method, which is a string".to_owned());
+        };
+        Ok(Self { id, method, params })
+    }
+
+    /// A request to a keeper.
+    pub(super) fn typed<T: DeserializeOwned>(self) -> Result<T, ErrorReply> {
+        let unknown = |error| {
+            let why = "the keeper of this session does not understand the request, it may be of another version";
+            ErrorReply::of(Exit::System, format!("{why}: {error}"))
+        };
+        let params: Option<Value> =
+            self.params.map(|params| serde_json::from_str(params.get())).transpose().map_err(unknown)?;
+        serde_json::from_value(json!({ "method": self.method, "params": params })).map_err(unknown)
+    }
+
+    /// # Errors
+    /// A member is unknown, missing, of another type, or given twice.
+    pub(super) fn params<T: DeserializeOwned>(self) -> Result<T, ErrorReply> {
+        let params = self.params.map_or("{}", RawValue::get);
+        if !params.starts_with('{') {
+            return Err(ErrorReply::new(NOT_PARAMS, "params are an object"));
+        }
+        let invalid = |error| ErrorReply::new(NOT_PARAMS, format!("params of {}: {error}", self.method));
+        serde_json::from_str(params).map_err(invalid)
+    }
+}
+
+fn no_object<T>(_: IgnoredAny) -> serde_json::Result<T> {
+    Err(serde_json::Error::custom("a request is an object on one line; batches are not supported"))
+}
+
+/// A time of a client, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+pub(super) struct Seconds(f64);
+
+impl Seconds {
+    pub(super) fn get(self, member: &str) -> Result<Duration, ErrorReply> {
+        let invalid = |_| ErrorReply::of(Exit::Usage, format!("{member}: {} is no time in seconds", self.0));
+        Duration::try_from_secs_f64(self.0).map_err(invalid)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Hello {
+    pub(super) protocol: u64,
+    #[serde(default)]
+    pub(super) client: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Lock {
+    pub(super) key: Option<String>,
+    pub(super) keys: Option<Vec<String>>,
+    pub(super) wait: Option<Seconds>,
+    pub(super) ttl: Option<Seconds>,
+    pub(super) mode: Option<Mode>,
+    pub(super) limit: Option<u32>,
+    pub(super) permits: Option<u32>,
+    pub(super) slots: Option<u32>,
+    pub(super) label: Option<String>,
+    pub(super) max_hold: Option<Seconds>,
+    pub(super) owner: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Mode {
+    Exclusive,
+    Shared,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Elect {
+    pub(super) key: String,
+    pub(super) wait: Option<Seconds>,
+    pub(super) ttl: Option<Seconds>,
+    pub(super) label: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Once {
+    pub(super) key: String,
+    pub(super) window: Window,
+    pub(super) wait: Option<Seconds>,
+    pub(super) ttl: Option<Seconds>,
+    pub(super) label: Option<String>,
+}
+
+/// Seconds, or a text as the options of the program take it: `1h`.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Window {
+    Seconds(Seconds),
+    Text(String),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Release {
+    pub(super) hold: u64,
+    /// Of `once`: the work has succeeded.
+    pub(super) done: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Remaining {
+    pub(super) hold: u64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Cancel {
+    pub(super) id: Id,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Status {
+    pub(super) key: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct List {
+    #[serde(default)]
+    pub(super) prefix: String,
+}
+
+/// The lines of a client. There may be many, so without a line it keeps no memory.
+pub(super) struct Lines<R> {
+    stream: R,
+    /// What was read, beginning with lines that were taken.
+    bytes: Vec<u8>,
+    taken: usize,
+}
+
+/// What is read from a client.
+pub(super) enum Read<'a> {
+    Line(&'a [u8]),
+    TooLong,
+    End,
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    pub(super) fn new(stream: R) -> Self {
+        Self { stream, bytes: Vec::new(), taken: 0 }
+    }
+
+    /// The next line. Cancel safe.
+    pub(super) async fn next(&mut self) -> Read<'_> {
+        let begun = take(&mut self.taken);
+        if begun == self.bytes.len() {
+            self.bytes = Vec::new();
+        }
+        self.bytes.drain(..begun.min(self.bytes.len()));
+        let mut searched = 0;
+        loop {
+            let end = self.bytes[searched..].iter().position(|byte| *byte == b'\n');
+            if let Some(end) = end.map(|end| searched + end + 1).filter(|end| *end <= LINE) {
+                self.taken = end;
+                return Read::Line(&self.bytes[..end]);
+            }
+            searched = self.bytes.len();
+            if searched >= LINE {
+                return Read::TooLong;
+            }
+            if !poll_fn(|cx| self.poll_read(cx)).await {
+                return Read::End;
+            }
+        }
+    }
+
+    /// Whether there is more.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        let mut space = [MaybeUninit::uninit(); 4096];
+        let mut space = ReadBuf::uninit(&mut space);
+        let read = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut space));
+        self.bytes.extend_from_slice(space.filled());
+        Poll::Ready(read.is_ok() && !space.filled().is_empty())
+    }
+}
+
+/// What a client has not read yet.
+pub(crate) struct Unread<W> {
+    stream: W,
+    bytes: Vec<u8>,
+    written: usize,
+}
+
+impl<W: AsyncWrite + Unpin> Unread<W> {
+    pub(crate) fn new(stream: W) -> Self {
+        Self { stream, bytes: Vec::new(), written: 0 }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// # Errors
+    /// The client does not read.
+    pub(crate) fn answer(&mut self, id: &Id, answer: &Result<Value, ErrorReply>) -> io::Result<()> {
+        match answer {
+            Ok(result) => self.push(format_args!(r#""id":{id},"result":{result}"#)),
+            Err(error) => self.push(format_args!(r#""id":{id},"error":{}"#, json!(error))),
+        }
+    }
+
+    pub(super) fn notify(&mut self, method: &str, params: &Value) -> io::Result<()> {
+        self.push(format_args!(r#""method":"{method}","params":{params}"#))
+    }
+
+    fn push(&mut self, members: Arguments<'_>) -> io::Result<()> {
+        if self.bytes.len() - self.written > UNREAD {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, format!("it has left {UNREAD} bytes unread")));
+        }
+        writeln!(self.bytes, r#"{{"jsonrpc":"2.0",{members}}}"#)
+    }
+
+    /// Writes a part. Cancel safe.
+    pub(super) async fn write(&mut self) -> io::Result<()> {
+        let written = self.stream.write(&self.bytes[self.written..]).await?;
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        self.written += written;
+        if self.written == self.bytes.len() {
+            (self.bytes, self.written) = (Vec::new(), 0);
+        } else if self.written > UNREAD {
+            self.bytes.drain(..take(&mut self.written));
+        }
+        Ok(())
+    }
+
+    /// Writes all of it.
+    pub(crate) async fn flush(&mut self) -> io::Result<()> {
+        while !self.is_empty() {
+            self.write().await?;
+        }
+        self.stream.flush().await
+    }
+}
