@@ -236,6 +236,10 @@ fn with_settings(info: ConnectionInfo, login: Option<&str>) -> Result<Connection
     if !password.is_empty() {
         settings = settings.set_password(percent_decoded(password)?);
     }
+    if settings.username().is_some() && settings.password().is_none() {
+        // Without one, the driver does not log in, and works with the rights of the default user.
+        settings = settings.set_password("");
+    }
     Ok(info.set_tcp_settings(tcp).set_redis_settings(settings))
 }
 
@@ -328,6 +332,10 @@ mod tests {
         assert_eq!(target.name, "redis+unix:///run/redis.sock?db=3");
         let settings = target.client.get_connection_info().redis_settings().clone();
         assert_eq!((settings.username(), settings.password(), settings.db()), (Some("alice"), Some("s3@cret"), 3));
+        for url in ["redis://bob@h", "redis+unix://bob@/s"] {
+            let settings = Target::parse(url).unwrap().client.get_connection_info().redis_settings().clone();
+            assert_eq!((settings.username(), settings.password()), (Some("bob"), Some("")), "nobody else's rights");
+        }
         for url in ["redis+unix://run/redis.sock", "redis+unix:///s?db=-1", "redis://h?db=1", "redis+unix://u@"] {
             assert!(Target::parse(url).is_err(), "{url}");
         }

@@ -36,6 +36,8 @@ use tokio::sync::Notify;
 
 /// Longer than a busy runtime needs to run a task that was woken. A task that was only slow loses nothing but time.
 const TURN_LIMIT: Duration = Duration::from_secs(2);
+/// The leases of a batch whose renewal has failed that the log names. It counts the others: a thousand lines would say no more.
+const NAMED: usize = 10;
 
 /// The state that the clones of a client, its locks and its guards share. Dropping the last of them ends the tasks of the client.
 #[derive(Debug)]
@@ -228,13 +230,13 @@ impl Driver {
     }
 }
 
-/// Forwards the events of the backend to the keys that they concern.
 impl fmt::Debug for Driver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Driver").field("name", &self.config.backend).finish_non_exhaustive()
     }
 }
 
+/// Forwards the events of the backend to the keys that they concern.
 impl Listener for Driver {
     fn event(&self, event: &Event) {
         match event {
@@ -360,19 +362,31 @@ impl Driver {
         let request = AssertUnwindSafe(tokio::time::timeout(limit, self.backend.renew(&batch.renewals)));
         // Without an answer, a lease would never be renewed again, so a panic of the backend is one.
         let reply = request.catch_unwind().await.map_or_else(|_| Some(Vec::new()), Result::ok);
-        let sent = batch.sent();
+        let (sent, mut failed) = (batch.sent(), 0);
         for (cell, hold, answer) in batch.answers(reply, &self.config.backend) {
-            self.on_renewal(&cell, hold, sent, answer);
+            self.on_renewal(&cell, hold, sent, answer, &mut failed);
+        }
+        if failed > NAMED {
+            tracing::warn!("renewals of {} more leases failed, trying again", failed - NAMED);
         }
     }
 
-    fn on_renewal(&self, cell: &Arc<KeyCell>, hold: HoldId, sent: Moment, answer: Result<Renew, Unknown>) {
+    /// `failed` counts those of its batch that are news.
+    fn on_renewal(
+        &self,
+        cell: &Arc<KeyCell>,
+        hold: HoldId,
+        sent: Moment,
+        answer: Result<Renew, Unknown>,
+        failed: &mut usize,
+    ) {
         let lag = self.clock.now().since(sent);
         cell.with(|engine, cx| {
             let lease = engine.lease_mut(hold).and_then(|lease| lease.as_ref());
             // A hold that was released meanwhile has no news.
             let is_news = lease.is_some_and(|lease| lease.state().news.on_renewal(sent, &answer));
-            self.telemetry.renewed(cx.key, engine.rest(hold, cx.now), lag, &answer, is_news);
+            *failed += usize::from(is_news && answer.is_err());
+            self.telemetry.renewed(cx.key, engine.rest(hold, cx.now), lag, &answer, is_news && *failed <= NAMED);
             let announced = answer.is_ok() && self.backend.announces_waiters(cx.key);
             engine.renewal_answered(hold, sent, answer, announced, cx);
         });
