@@ -1,7 +1,4 @@
 //! Opens the stream of a connection: TCP or a Unix socket, then TLS if it is wanted.
-//!
-//! The stream is watched for the process id that the server names in its greeting. A pooler names one of its own there, and
-//! `pg_backend_pid()` says the true one: so a pooler is found with the first request, and nothing has to be waited for.
 
 use crate::url::{Host, Target, TlsMode};
 use fencelock_core::{Fault, Unknown};
@@ -18,8 +15,7 @@ use std::io;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
@@ -28,28 +24,20 @@ use tokio_rustls::TlsConnector;
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// A stream whose greeting is read on the way.
-pub(crate) struct Watched {
-    stream: Box<dyn Stream>,
-    greeting: Greeting,
-    /// The process that the server names.
-    named: Arc<AtomicI32>,
+/// A stream that is as secure as it has to be.
+pub(crate) struct Encrypted {
+    pub(crate) stream: Box<dyn Stream>,
     /// What a login may be bound to.
-    end_point: Option<Vec<u8>>,
+    pub(crate) end_point: Option<Vec<u8>>,
 }
 
-impl AsyncRead for Watched {
+impl AsyncRead for Encrypted {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
-        if let Some(process) = self.greeting.read(&buffer.filled()[before..]) {
-            self.named.store(process, Ordering::Relaxed);
-        }
-        Poll::Ready(Ok(()))
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
     }
 }
 
-impl AsyncWrite for Watched {
+impl AsyncWrite for Encrypted {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
@@ -63,21 +51,21 @@ impl AsyncWrite for Watched {
     }
 }
 
-impl TlsStream for Watched {
+impl TlsStream for Encrypted {
     fn channel_binding(&self) -> ChannelBinding {
         self.end_point.clone().map_or_else(ChannelBinding::none, ChannelBinding::tls_server_end_point)
     }
 }
 
-/// For the driver, a stream that is as secure as it has to be.
+/// For the driver, TLS that is there already.
 pub(crate) struct Secured;
 
-impl TlsConnect<Watched> for Secured {
-    type Stream = Watched;
+impl TlsConnect<Encrypted> for Secured {
+    type Stream = Encrypted;
     type Error = io::Error;
-    type Future = Ready<io::Result<Watched>>;
+    type Future = Ready<io::Result<Encrypted>>;
 
-    fn connect(self, stream: Watched) -> Self::Future {
+    fn connect(self, stream: Encrypted) -> Self::Future {
         std::future::ready(Ok(stream))
     }
 }
@@ -86,13 +74,13 @@ impl TlsConnect<Watched> for Secured {
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
 /// Opens a stream to one server.
-pub(crate) async fn dial(target: &Target, host: &Host) -> Result<(Watched, Arc<AtomicI32>), Unknown> {
+pub(crate) async fn dial(target: &Target, host: &Host) -> Result<Encrypted, Unknown> {
     let refused = |error: io::Error| Unknown::new(host.to_string(), Fault::Unreachable, error.to_string());
-    let (stream, end_point): (Box<dyn Stream>, _) = match host {
+    match host {
         Host::Tcp(name, port) => {
             let stream = TcpStream::connect((name.as_str(), *port)).await.map_err(refused)?;
             stream.set_nodelay(true).map_err(refused)?;
-            secured(target, name, stream).await?
+            secured(target, name, stream).await
         }
         #[cfg(unix)]
         Host::Unix(dir, port) => {
@@ -101,30 +89,25 @@ pub(crate) async fn dial(target: &Target, host: &Host) -> Result<(Watched, Arc<A
                 let text = format!("{error}; is the server running?");
                 Unknown::new(path.display().to_string(), Fault::Unreachable, text)
             };
-            (Box::new(tokio::net::UnixStream::connect(&path).await.map_err(missing)?), None)
+            let stream = Box::new(tokio::net::UnixStream::connect(&path).await.map_err(missing)?);
+            Ok(Encrypted { stream, end_point: None })
         }
         #[cfg(not(unix))]
-        Host::Unix(..) => return Err(Unknown::new(host.to_string(), Fault::Unsupported, "name a host in the URL")),
-    };
-    let named = Arc::new(AtomicI32::new(0));
-    let watched = Watched { stream, greeting: Greeting::default(), named: Arc::clone(&named), end_point };
-    Ok((watched, named))
+        Host::Unix(..) => Err(Unknown::new(host.to_string(), Fault::Unsupported, "name a host in the URL")),
+    }
 }
 
-/// A stream, and what a login may be bound to.
-type Bound = (Box<dyn Stream>, Option<Vec<u8>>);
-
 /// Asks for TLS unless it is not wanted. Like libpq, `prefer` continues without it where the server has none.
-async fn secured(target: &Target, host: &str, mut stream: TcpStream) -> Result<Bound, Unknown> {
+async fn secured(target: &Target, host: &str, mut stream: TcpStream) -> Result<Encrypted, Unknown> {
     let lost = |error: io::Error| Unknown::new(host, Fault::Unreachable, error.to_string());
     let failed = |text: String| Unknown::new(host, Fault::Unsupported, text);
     if target.tls == TlsMode::Disable {
-        return Ok((Box::new(stream), None));
+        return Ok(Encrypted { stream: Box::new(stream), end_point: None });
     }
     stream.write_all(&SSL_REQUEST).await.map_err(lost)?;
     match stream.read_u8().await.map_err(lost)? {
         b'S' => {}
-        b'N' if target.tls == TlsMode::Prefer => return Ok((Box::new(stream), None)),
+        b'N' if target.tls == TlsMode::Prefer => return Ok(Encrypted { stream: Box::new(stream), end_point: None }),
         b'N' => return Err(failed("the server has no TLS, which sslmode= in the URL requires".to_owned())),
         _ => return Err(failed("its reply is not the protocol of Postgres".to_owned())),
     }
@@ -136,7 +119,7 @@ async fn secured(target: &Target, host: &str, mut stream: TcpStream) -> Result<B
         .map_err(|error| failed(format!("TLS: {error}")))?;
     let certificate = stream.get_ref().1.peer_certificates().and_then(|all| all.first());
     let end_point = certificate.and_then(|certificate| end_point(certificate));
-    Ok((Box::new(stream), end_point))
+    Ok(Encrypted { stream: Box::new(stream), end_point })
 }
 
 fn client_config(target: &Target) -> Result<ClientConfig, String> {
@@ -259,69 +242,5 @@ impl ServerCertVerifier for AnyName {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
-    }
-}
-
-/// The messages of the server up to the one with its process id: a letter, and a length that counts itself.
-#[derive(Debug, Default)]
-struct Greeting {
-    /// The head of a message, and the process id behind that of `K`.
-    part: Vec<u8>,
-    /// How many bytes of the message are still skipped.
-    skip: usize,
-    is_over: bool,
-}
-
-const HEAD: usize = 5;
-
-impl Greeting {
-    /// Reads on; the process id, once it is there.
-    fn read(&mut self, mut bytes: &[u8]) -> Option<i32> {
-        while !self.is_over && !bytes.is_empty() {
-            if self.skip > 0 {
-                let skipped = self.skip.min(bytes.len());
-                (self.skip, bytes) = (self.skip - skipped, &bytes[skipped..]);
-                continue;
-            }
-            self.part.push(bytes[0]);
-            bytes = &bytes[1..];
-            match *self.part.as_slice() {
-                [b'K', _, _, _, _, a, b, c, d] => {
-                    self.is_over = true;
-                    return Some(i32::from_be_bytes([a, b, c, d]));
-                }
-                // Ready for requests: there was none.
-                [b'Z', ..] => self.is_over = true,
-                [letter, a, b, c, d] if letter != b'K' => {
-                    self.skip = (u32::from_be_bytes([a, b, c, d]) as usize).saturating_sub(HEAD - 1);
-                    self.part.clear();
-                }
-                _ => {}
-            }
-        }
-        None
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_process_id_is_found_however_the_greeting_is_cut() {
-        // Authenticated, a parameter, the process id with its secret, and ready.
-        let greeting = b"R\0\0\0\x08\0\0\0\0S\0\0\0\x08a\0b\0K\0\0\0\x0c\0\0\x30\x39\x01\x02\x03\x04Z\0\0\0\x05I";
-        for size in 1..=greeting.len() {
-            let mut read = Greeting::default();
-            let found: Vec<i32> = greeting.chunks(size).filter_map(|chunk| read.read(chunk)).collect();
-            assert_eq!(found, [12_345], "{size}");
-        }
-    }
-
-    #[test]
-    fn a_server_that_names_no_process_is_read_no_further() {
-        let mut read = Greeting::default();
-        assert_eq!(read.read(b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05IK\0\0\0\x0c\0\0\x30\x39\x01\x02\x03\x04"), None);
-        assert!(read.is_over);
     }
 }

@@ -15,8 +15,38 @@ const OTHER_SERVER: &str = "FL003";
 pub(crate) const LOCKED: &str = "a transaction holds the row of this key, such as one that has called lock_in";
 
 const PASSWORD: &str = "write it in the file of password_file=, in PGPASSWORD, or in ~/.pgpass";
-
 const CONNECT: &str = "GRANT CONNECT ON DATABASE ... TO this role";
+const INSTALL: &str = "run `fencelock init` with this URL once, or add create=true to it; the case of schema= counts";
+const RIGHTS: &str = "the role needs USAGE on the schema and EXECUTE on its functions, as docs/en/postgres.md lists them; `init` needs the \
+                      owner of the schema, or CREATE on the database where there is none";
+const DATABASE: &str = "create it with `createdb`, or correct the URL; its case counts";
+const ROLE: &str =
+    "name a role that may connect from here, as in postgres://ROLE@HOST/DATABASE, or make one with `createuser`";
+const ENCODING: &str =
+    "use a key and a label of letters that the encoding of the database has, or a database with ENCODING UTF8";
+const STANDBY: &str = "if it is a standby, name the primary in the URL";
+
+/// What codes mean, and what to do.
+const CODES: [(SqlState, Fault, &str); 17] = [
+    (SqlState::INVALID_SCHEMA_NAME, Fault::Unsupported, INSTALL),
+    (SqlState::UNDEFINED_FUNCTION, Fault::Unsupported, INSTALL),
+    (SqlState::UNDEFINED_TABLE, Fault::Unsupported, INSTALL),
+    (SqlState::INVALID_CATALOG_NAME, Fault::Unsupported, DATABASE),
+    (SqlState::INSUFFICIENT_PRIVILEGE, Fault::Denied, RIGHTS),
+    (SqlState::INVALID_PASSWORD, Fault::Denied, PASSWORD),
+    (SqlState::INVALID_AUTHORIZATION_SPECIFICATION, Fault::Denied, ROLE),
+    (SqlState::UNTRANSLATABLE_CHARACTER, Fault::Unsupported, ENCODING),
+    (SqlState::CHARACTER_NOT_IN_REPERTOIRE, Fault::Unsupported, ENCODING),
+    // A standby does not even begin a transaction that writes.
+    (SqlState::READ_ONLY_SQL_TRANSACTION, Fault::ReadOnly, STANDBY),
+    (SqlState::FEATURE_NOT_SUPPORTED, Fault::ReadOnly, STANDBY),
+    (SqlState::CANNOT_CONNECT_NOW, Fault::Loading, ""),
+    (SqlState::QUERY_CANCELED, Fault::Timeout, ""),
+    (SqlState::TOO_MANY_CONNECTIONS, Fault::Busy, ""),
+    (SqlState::LOCK_NOT_AVAILABLE, Fault::Busy, LOCKED),
+    (SqlState::T_R_SERIALIZATION_FAILURE, Fault::Busy, ""),
+    (SqlState::T_R_DEADLOCK_DETECTED, Fault::Busy, ""),
+];
 
 /// The rest by the first two characters of their code.
 const CLASSES: [(&str, Fault); 9] = [
@@ -51,64 +81,26 @@ pub(crate) fn unknown(node: &str, error: &Error) -> Unknown {
     let message = error.message();
     // A server refuses a login so, and goes on after a request.
     let at_login = error.parsed_severity() == Some(Severity::Fatal);
-    let remedy = if at_login && *error.code() == SqlState::INSUFFICIENT_PRIVILEGE {
-        Some(CONNECT)
-    } else {
-        remedy(error.code())
+    let text = match known(error.code()).1 {
+        "" => message.to_owned(),
+        RIGHTS if at_login => format!("{message}: {CONNECT}"),
+        remedy => format!("{message}: {remedy}"),
     };
-    let text = remedy.map_or_else(|| message.to_owned(), |remedy| format!("{message}: {remedy}"));
-    Unknown::new(node, fault_of(error.code()), text)
+    Unknown::new(node, known(error.code()).0, text)
 }
 
 /// Whether a new connection may lead to a server that takes writes, although this one is open: its server was replaced, or demoted.
 pub(crate) fn has_moved(error: &Error) -> bool {
-    error.code().is_some_and(|code| code.code() == OTHER_SERVER || fault_of(code) == Fault::ReadOnly)
+    error.code().is_some_and(|code| code.code() == OTHER_SERVER || known(code).0 == Fault::ReadOnly)
 }
 
-/// A server that could not be reached, or that refuses this client. In contrast to a request, nothing was executed.
-fn fault_of(code: &SqlState) -> Fault {
-    match *code {
-        SqlState::INSUFFICIENT_PRIVILEGE => Fault::Denied,
-        SqlState::INVALID_CATALOG_NAME => Fault::Unsupported,
-        // A standby does not even begin a transaction that writes.
-        SqlState::READ_ONLY_SQL_TRANSACTION | SqlState::FEATURE_NOT_SUPPORTED => Fault::ReadOnly,
-        SqlState::CANNOT_CONNECT_NOW => Fault::Loading,
-        SqlState::QUERY_CANCELED => Fault::Timeout,
-        SqlState::TOO_MANY_CONNECTIONS
-        | SqlState::LOCK_NOT_AVAILABLE
-        | SqlState::T_R_SERIALIZATION_FAILURE
-        | SqlState::T_R_DEADLOCK_DETECTED => Fault::Busy,
-        ref code if NOT_INSTALLED.contains(code) => Fault::Unsupported,
-        ref code => {
-            let class = CLASSES.iter().find(|(class, _)| code.code().starts_with(class));
-            class.map_or(Fault::Other, |(_, fault)| *fault)
-        }
+/// A server that could not be reached, or that refuses this client, and the remedy. In contrast to a request, nothing was executed.
+fn known(code: &SqlState) -> (Fault, &'static str) {
+    if let Some((_, fault, remedy)) = CODES.iter().find(|(known, ..)| known == code) {
+        return (*fault, remedy);
     }
-}
-
-fn remedy(code: &SqlState) -> Option<&'static str> {
-    Some(match *code {
-        ref code if NOT_INSTALLED.contains(code) => {
-            "run `fencelock init` with this URL once, or add create=true to it; the case of schema= counts"
-        }
-        SqlState::INVALID_CATALOG_NAME => "create it with `createdb`, or correct the URL; its case counts",
-        SqlState::INSUFFICIENT_PRIVILEGE => {
-            "the role needs USAGE on the schema and EXECUTE on its functions, as docs/en/postgres.md lists them; `init` needs the \
-             owner of the schema, or CREATE on the database where there is none"
-        }
-        SqlState::INVALID_PASSWORD => PASSWORD,
-        SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
-            "name a role that may connect from here, as in postgres://ROLE@HOST/DATABASE, or make one with `createuser`"
-        }
-        SqlState::LOCK_NOT_AVAILABLE => LOCKED,
-        SqlState::UNTRANSLATABLE_CHARACTER | SqlState::CHARACTER_NOT_IN_REPERTOIRE => {
-            "use a key and a label of letters that the encoding of the database has, or a database with ENCODING UTF8"
-        }
-        SqlState::READ_ONLY_SQL_TRANSACTION | SqlState::FEATURE_NOT_SUPPORTED => {
-            "if it is a standby, name the primary in the URL"
-        }
-        _ => return None,
-    })
+    let class = CLASSES.iter().find(|(class, _)| code.code().starts_with(class));
+    (class.map_or(Fault::Other, |(_, fault)| *fault), "")
 }
 
 /// The text of the driver names only the step that failed.
@@ -146,7 +138,7 @@ mod tests {
             ("54000", Fault::Unsupported),
             ("23505", Fault::Other),
         ] {
-            assert_eq!(fault_of(&SqlState::from_code(code)), fault, "{code}");
+            assert_eq!(known(&SqlState::from_code(code)).0, fault, "{code}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! One connection to the server, and what was found there.
 
 use crate::calls::{CALLS, Call, Param, params};
-use crate::dial::{Secured, Watched, dial};
+use crate::dial::{Encrypted, Secured, dial};
 use crate::fault::{NOT_INSTALLED, has_moved, unknown};
 use crate::hub::Hub;
 use crate::schema::{self, INIT, LAYOUT};
@@ -12,11 +12,11 @@ use futures_util::future::{join, join3};
 use futures_util::stream::FuturesUnordered;
 use std::collections::HashSet;
 use std::fmt;
-use std::pin::Pin;
+use std::future::pending;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
+use tokio::io::AsyncReadExt;
 use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
@@ -117,14 +117,14 @@ impl Session {
         texts: &Arc<[String; CALLS]>,
     ) -> Result<Self, Unknown> {
         let node = target.name.clone();
-        let (client, connection, named) = connect(target, host).await?;
+        let (client, connection) = connect(target, host).await?;
         let client = Arc::new(client);
         let state = Arc::new(State::default());
         let driver = tokio::spawn(drive(connection, Arc::clone(hub), Arc::clone(&state)));
-        let facts = match examine(&client, target, named).await {
+        let facts = match examine(&client, target).await {
             Err(error) if target.create && error.code().is_some_and(|code| NOT_INSTALLED.contains(code)) => {
                 make(&client, target).await?;
-                examine(&client, target, named).await
+                examine(&client, target).await
             }
             examined => examined,
         };
@@ -259,12 +259,19 @@ async fn in_transaction(
     params: &[Param<'_>],
 ) -> Result<Vec<Row>, Error> {
     let (turn, committing) = (Arc::clone(order).lock_owned().await, Arc::clone(client));
-    let commit = async move {
-        let answer = committing.batch_execute("COMMIT").await;
-        drop(turn);
-        answer
+    let commit = async {
+        // After the others were sent. It ends the transaction, and then the turn, also if nobody waits for its answer any more.
+        let committed = tokio::spawn(async move {
+            let answer = committing.batch_execute("COMMIT").await;
+            drop(turn);
+            answer
+        });
+        match committed.await {
+            Ok(answer) => answer,
+            // The runtime ends.
+            Err(_) => pending().await,
+        }
     };
-    let commit = Commit(Some(Box::pin(commit)));
     let (first, rows, last) = join3(client.batch_execute(begin), client.query_typed(text, params), commit).await;
     first?;
     let rows = rows?;
@@ -274,29 +281,6 @@ async fn in_transaction(
 
 /// Whose turn it is to have a transaction on a connection.
 type Order = Arc<tokio::sync::Mutex<()>>;
-
-/// The end of a transaction, which ends the turn also if nobody waits for its answer any more.
-struct Commit(Option<BoxFuture<'static, Result<(), Error>>>);
-
-impl Future for Commit {
-    type Output = Result<(), Error>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(commit) = &mut self.0 else { return Poll::Pending };
-        let committed = ready!(commit.as_mut().poll(cx));
-        self.0 = None;
-        Poll::Ready(committed)
-    }
-}
-
-impl Drop for Commit {
-    fn drop(&mut self) {
-        let runtime = tokio::runtime::Handle::try_current();
-        if let (Some(commit), Ok(runtime)) = (self.0.take(), runtime) {
-            runtime.spawn(commit);
-        }
-    }
-}
 
 impl Drop for Session {
     fn drop(&mut self) {
@@ -313,7 +297,7 @@ impl fmt::Debug for Session {
 /// Connects to the server of a URL without a look at its schema, and makes it. Returns the rest of its quarantine.
 pub(crate) async fn install(target: &Target, within: Duration, trust: bool) -> Result<(Change, Duration), Unknown> {
     let made = async |host| {
-        let (client, connection, _) = connect(target, host).await?;
+        let (client, connection) = connect(target, host).await?;
         let driver = tokio::spawn(connection);
         let made = schema::create(&client, target, trust).await.map_err(|error| unknown(&target.name, &error));
         drop(client);
@@ -361,15 +345,28 @@ async fn first<'a, T>(
     result
 }
 
-/// Logs in. The last value is the process that the server names in its greeting.
-async fn connect(target: &Target, host: &Host) -> Result<(Client, Connection<Watched, Watched>, i32), Unknown> {
-    let (stream, named) = dial(target, host).await?;
+/// Logs in.
+async fn connect(target: &Target, host: &Host) -> Result<(Client, Connection<Encrypted, Encrypted>), Unknown> {
+    let stream = dial(target, host).await?;
     let password = target.password(host).map_err(|text| Unknown::new(&target.name, Fault::Denied, text))?;
     let connected = config(target, password.as_deref()).connect_raw(stream, Secured).await;
     let refused = |error| unknown(&target.name, &error).map_fault(|fault| target.kind(fault));
     let (client, connection) = connected.map_err(refused)?;
     target.accept(password);
-    Ok((client, connection, named.load(Ordering::Relaxed)))
+    Ok((client, connection))
+}
+
+/// The server process that is named in the greeting, as a request to cancel a statement of this connection would name it: its length, its
+/// code, the process and a secret. It goes nowhere.
+async fn named_process(client: &Client) -> i32 {
+    let (cancel, mut request) = tokio::io::duplex(64);
+    let cancel = Encrypted { stream: Box::new(cancel), end_point: None };
+    let _ = client.cancel_token().cancel_query_raw(cancel, Secured).await;
+    let mut words = [0; 3];
+    for word in &mut words {
+        *word = request.read_i32().await.unwrap_or_default();
+    }
+    words[2]
 }
 
 /// The stream is encrypted already, if it has to be.
@@ -390,7 +387,7 @@ fn config(target: &Target, password: Option<&str>) -> Config {
 }
 
 /// What the server is; refused if its tables are those of another version, or its quarantine has another length.
-async fn examine(client: &Arc<Client>, target: &Target, named: i32) -> Result<Result<Facts, Unknown>, Error> {
+async fn examine(client: &Arc<Client>, target: &Target) -> Result<Result<Facts, Unknown>, Error> {
     let schema = target.quoted_schema();
     let text = format!(
         "SELECT o_layout, current_setting('server_version_num')::int, pg_backend_pid(), o_run, o_span, o_rest, o_async, \
@@ -426,7 +423,7 @@ async fn examine(client: &Arc<Client>, target: &Target, named: i32) -> Result<Re
     }
     let [span, rest] = if target.quarantine == Quarantine::Off { [Duration::ZERO; 2] } else { [span, rest] };
     Ok(Ok(Facts {
-        is_pooled: process != named,
+        is_pooled: process != named_process(client).await,
         run: row.try_get(3)?,
         is_async: row.try_get(6)?,
         commit: row.try_get(7)?,
@@ -454,7 +451,7 @@ fn is_doubtful(notice: &DbError) -> bool {
 }
 
 /// Moves the messages of a connection until it ends. Notifications come between replies.
-async fn drive(mut connection: Connection<Watched, Watched>, hub: Arc<Hub>, state: Arc<State>) {
+async fn drive(mut connection: Connection<Encrypted, Encrypted>, hub: Arc<Hub>, state: Arc<State>) {
     while let Some(message) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
         match message {
             Ok(AsyncMessage::Notification(sent)) => hub.notified(sent.payload()),

@@ -58,7 +58,7 @@ pub fn servers(url: &str) -> Result<Vec<Server>, Invalid> {
     } else if is(&ClusterScheme) {
         let cluster = Cluster::lazy(url)?;
         waited(cluster.refresh())?;
-        let masters = cluster.view.masters().into_iter();
+        let masters = cluster.view.map().masters().into_iter();
         masters.map(|address| cluster.url.target.node_of(&cluster.view, &address)).collect::<Result<_, _>>()?
     } else if is(&QuorumScheme) {
         targets(&node_urls(url)?)?

@@ -15,7 +15,7 @@ pub(super) async fn report(cluster: &Cluster) -> BackendReport {
         let advice = "check the addresses and the nodes";
         return BackendReport::unreachable(&cluster.url.name, unknown.to_string(), advice);
     }
-    let reports = cluster.view.masters().into_iter().map(|address| async move {
+    let reports = cluster.view.map().masters().into_iter().map(|address| async move {
         let name = shown(&address);
         match cluster.node(&address) {
             Ok(node) => NodeReport::of(name, &*node).await,
@@ -35,7 +35,7 @@ pub(super) async fn try_nodes(cluster: &Cluster, key: Option<&Key>) -> Vec<Findi
     }
     let owner = key.and_then(|key| cluster.view.owner(cluster.slot(key)));
     let is_tried = |address: &Address| key.is_none() || owner.as_ref() == Some(address);
-    let nodes = cluster.view.masters().into_iter().filter(is_tried);
+    let nodes = cluster.view.map().masters().into_iter().filter(is_tried);
     let reports = nodes.map(|address| async move {
         let node = cluster.node(&address).ok()?;
         Some(NodeReport::of_trial(shown(&address), &*node, key).await)
@@ -44,7 +44,8 @@ pub(super) async fn try_nodes(cluster: &Cluster, key: Option<&Key>) -> Vec<Findi
 }
 
 fn slots(cluster: &Cluster, reports: &[NodeReport]) -> Finding {
-    let (masters, missing) = (cluster.view.masters(), cluster.view.unassigned());
+    let map = cluster.view.map();
+    let (masters, missing) = (map.masters(), map.unassigned());
     let many = masters.len();
     let silent: Vec<_> = reports.iter().filter(|report| !report.answers).map(|report| &*report.name).collect();
     if !silent.is_empty() {

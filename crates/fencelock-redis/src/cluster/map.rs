@@ -1,6 +1,6 @@
 //! Queries a node of a cluster for the slot map: which node serves which hash slot.
 
-use crate::cluster::slot_map::SlotMap;
+use crate::cluster::view::SlotMap;
 use crate::connection::fault::{unknown, words};
 use crate::hash_slot::HASH_SLOTS;
 use crate::server::Redis;

@@ -23,7 +23,6 @@ mod list;
 pub(crate) mod map;
 mod renewals;
 mod routing;
-pub(crate) mod slot_map;
 mod url;
 pub(crate) mod view;
 
@@ -71,7 +70,7 @@ impl Cluster {
         let cluster = Self::lazy(url)?;
         cluster.refresh().await?;
         // All nodes have the same capabilities. They are read from a master, because the URL may list replicas only.
-        if let Some(master) = cluster.view.masters().first() {
+        if let Some(master) = cluster.view.map().masters().first() {
             cluster.node(master)?.link.session().await?;
         }
         Ok(cluster)
@@ -172,7 +171,9 @@ impl Backend for Cluster {
 
     /// It uses the nodes that are known here, because the cluster may soon be unreachable.
     fn reconnected(&self) -> Option<Arc<dyn Backend>> {
-        Some(Arc::new(Self::with_view(self.url.for_releases(), Arc::new(self.view.copy()))))
+        let view = ClusterView::default();
+        view.replace(self.view.map());
+        Some(Arc::new(Self::with_view(self.url.for_releases(), Arc::new(view))))
     }
 }
 

@@ -8,10 +8,11 @@ use crate::url::hosts::{Address, shown};
 use fencelock_core::{
     Backend, BootClock, Clock, Fault, Key, Listener, Listeners, Moment, Reply, Request, Sent, Unknown, lock,
 };
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 /// The pauses between retries of a request while its slot is moved; their sum is a third of a second. The move of a slot
@@ -180,7 +181,7 @@ impl Cluster {
 
     async fn query_nodes(&self, refresh: &mut Refresh) -> Result<(), Unknown> {
         let mut candidates = self.url.seeds.clone();
-        for known in self.view.masters().into_iter().chain(refresh.named.iter().cloned()) {
+        for known in self.view.map().masters().into_iter().chain(refresh.named.iter().cloned()) {
             if !candidates.contains(&known) {
                 candidates.push(known);
             }
@@ -202,16 +203,19 @@ impl Cluster {
 
     /// The first map from a node that is connected to a majority of the masters; if there is none, the map with the most slots.
     async fn query(&self, candidates: &[Address]) -> Result<(ClusterMap, Vec<(Address, Arc<Redis>)>), Unknown> {
-        let (mut questions, mut queried, mut causes) = (JoinSet::new(), Vec::new(), Vec::new());
+        let (mut questions, mut queried, mut causes) = (FuturesUnordered::new(), Vec::new(), Vec::new());
         let (mut best, mut more) = (None::<ClusterMap>, candidates.chunks(QUERIED));
         loop {
             for address in more.next().unwrap_or_default() {
                 let node = self.unused_node(address)?;
                 queried.push((address.clone(), Arc::clone(&node)));
-                questions.spawn(async move { map::query(&node).await });
+                questions.push(async move { map::query(&node).await });
             }
-            let begun = Instant::now();
-            while let Some(answer) = next(&mut questions, begun, more.len() > 0).await {
+            let until = Instant::now() + MORE_AFTER;
+            loop {
+                let next = questions.next();
+                let next = if more.len() == 0 { next.await } else { timeout_at(until, next).await.unwrap_or_default() };
+                let Some(answer) = next else { break };
                 match answer {
                     Ok(answer) if answer.is_ok && answer.slots() > 0 => return Ok((answer, queried)),
                     Ok(answer) if best.as_ref().is_none_or(|best| best.slots() < answer.slots()) => best = Some(answer),
@@ -230,24 +234,6 @@ impl Cluster {
                 Err(Unknown::new(&self.url.name, Fault::Busy, why))
             }
             None => Err(Unknown::of_nodes(causes)),
-        }
-    }
-}
-
-/// The next reply. `None` if all nodes have replied, or if it is time to query `more` nodes.
-async fn next(
-    questions: &mut JoinSet<Result<ClusterMap, Unknown>>,
-    begun: Instant,
-    more: bool,
-) -> Option<Result<ClusterMap, Unknown>> {
-    loop {
-        let joined = if more {
-            timeout_at(begun + MORE_AFTER, questions.join_next()).await.ok()??
-        } else {
-            questions.join_next().await?
-        };
-        if let Ok(answer) = joined {
-            return Some(answer);
         }
     }
 }

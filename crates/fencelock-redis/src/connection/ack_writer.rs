@@ -71,7 +71,7 @@ impl AckWriter {
         };
         known.map_err(|error| refused(&target.name, acks, &error))?;
         let (requests, incoming) = mpsc::channel(ROOM);
-        let task = SessionTask::spawn(liveness, work(connection, acks.wait(), incoming, liveness.clone()));
+        let task = SessionTask::spawn(liveness, work(connection, acks.wait(), incoming));
         Ok(Some(Self { requests, _task: task }))
     }
 
@@ -92,12 +92,7 @@ fn refused(node: &str, acks: Acks, error: &RedisError) -> Unknown {
     Unknown::new(node, fault, format!("acks={} needs WAIT, which is refused: {words}", acks.replicas))
 }
 
-async fn work(
-    connection: MultiplexedConnection,
-    wait: Cmd,
-    mut requests: mpsc::Receiver<AckRequest>,
-    liveness: Liveness,
-) {
+async fn work(connection: MultiplexedConnection, wait: Cmd, mut requests: mpsc::Receiver<AckRequest>) {
     let mut share = Vec::new();
     while requests.recv_many(&mut share, SHARE).await > 0 {
         // A cancelled request releases its lock, so renewing it would be useless.
@@ -105,34 +100,21 @@ async fn work(
         let (calls, callers): (Vec<_>, Vec<_>) = share.drain(..).unzip();
         let counts: Vec<usize> = calls.iter().map(Vec::len).collect();
         let calls: Vec<Call> = calls.into_iter().flatten().collect();
-        match send_batch(&connection, calls, Some(&wait)).await {
-            Ok(answers) => deliver(answers, callers.into_iter().zip(counts)),
-            Err(error) => {
-                let broken = matches!(fault_of(&error), Fault::Timeout | Fault::Unreachable);
-                for caller in callers {
-                    // A closed receiver belongs to a cancelled request.
-                    let _ = caller.send(Err(error.clone()));
-                }
-                if broken {
-                    liveness.end();
-                    return;
-                }
-            }
+        let mut answers = send_batch(&connection, calls, Some(&wait)).await;
+        let acked: Acked = match answers.as_mut().map(Vec::pop) {
+            Ok(Some(Ok(Value::Int(confirmed)))) => Ok(u32::try_from(confirmed).unwrap_or(0)),
+            Ok(Some(Err(error))) => Err(error),
+            _ => Ok(0),
+        };
+        let mut answers = answers.map(Vec::into_iter);
+        for (caller, count) in callers.into_iter().zip(counts) {
+            let own = answers.as_mut().map(|answers| (answers.by_ref().take(count).collect(), acked.clone()));
+            // A closed receiver belongs to a cancelled request.
+            let _ = caller.send(own.map_err(|error| error.clone()));
         }
-    }
-}
-
-fn deliver(
-    mut answers: Vec<RedisResult<Value>>,
-    callers: impl Iterator<Item = (oneshot::Sender<AckedReplies>, usize)>,
-) {
-    let acked: Acked = match answers.pop() {
-        Some(Ok(Value::Int(confirmed))) => Ok(u32::try_from(confirmed).unwrap_or(0)),
-        Some(Err(error)) => Err(error),
-        _ => Ok(0),
-    };
-    let mut answers = answers.into_iter();
-    for (caller, count) in callers {
-        let _ = caller.send(Ok((answers.by_ref().take(count).collect(), acked.clone())));
+        if answers.is_err_and(|error| matches!(fault_of(&error), Fault::Timeout | Fault::Unreachable)) {
+            // The session ends with this task.
+            return;
+        }
     }
 }

@@ -10,14 +10,14 @@ use crate::scripts::reply::Unread;
 use crate::scripts::script::Call;
 use crate::scripts::{quarantine, script};
 use crate::url::target::Target;
-use fencelock_core::{BootClock, Clock, Fault, Moment, NodeFault, Unknown, lock};
+use fencelock_core::{BootClock, Clock, Fault, Moment, Unknown, lock};
+use futures_util::future::join_all;
 use redis::{RedisError, Value};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
-use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 /// The pause between logins while a server refuses a password that is being changed.
@@ -162,13 +162,10 @@ impl Link {
         let run_id = known_run_id(node, session)?;
         let mut query = redis::pipe();
         query.cmd("HMGET").arg(&quarantine.marker).arg(&quarantine::FIELDS).cmd("TIME");
-        let answers = session.send_all(&query).await;
+        let answers = session.send_all(&query).await.and_then(|answers| answers.into_iter().collect::<Result<_, _>>());
         self.check(session);
-        let mut answers = answers.map_err(|error| unknown(node, &error))?.into_iter();
-        let mut next = || answers.next().unwrap_or(Ok(Value::Nil)).map_err(|error| unknown(node, &error));
-        let read = |error: redis::ParsingError| unknown(node, &error.into());
-        let marker: [Option<String>; 5] = redis::from_redis_value(next()?).map_err(read)?;
-        let (seconds, micros): (u64, u64) = redis::from_redis_value(next()?).map_err(read)?;
+        let read = answers.and_then(|answers| Ok(redis::from_redis_value(Value::Array(answers))?));
+        let (marker, (seconds, micros)): ([_; 5], (u64, u64)) = read.map_err(|error| unknown(node, &error))?;
         let now_ms = seconds.saturating_mul(1000).saturating_add(micros / 1000);
         MarkerState::seen(node, quarantine, run_id, &marker, now_ms)
     }
@@ -334,7 +331,7 @@ pub(crate) struct Peers {
     /// A server has confirmed that it belongs to this set, so the set is in use.
     set_up: AtomicBool,
     /// Why the last attempt was refused, and when. One caller queries, and all share the result.
-    refused: tokio::sync::Mutex<Option<(Moment, Unknown)>>,
+    refused: tokio::sync::Mutex<Option<(Moment, Fault, String)>>,
 }
 
 impl Peers {
@@ -345,65 +342,44 @@ impl Peers {
             return Ok(());
         }
         let mut refused = self.refused.lock().await;
-        if let Some((when, cause)) = &*refused
+        if let Some((when, fault, why)) = &*refused
             && BootClock.now().since(*when) < FRESH
         {
-            return Err(renamed(unmarked, cause));
+            return Err(Unknown::new(unmarked, *fault, why.as_str()));
         }
         *refused = None;
-        let mut causes = Vec::new();
-        for (node, answer) in self.query().await {
+        // The waiting claim has a timeout too.
+        let servers: Vec<_> = self.servers.iter().filter_map(Weak::upgrade).collect();
+        let answers = join_all(servers.iter().map(|server| timeout(server.target.limit / 2, server.marker()))).await;
+        let (mut others, mut silent) = (Vec::new(), Vec::new());
+        for (server, answer) in servers.iter().zip(answers) {
             match answer {
-                Ok(MarkerState::Unmarked) => {}
-                Ok(MarkerState::Serving | MarkerState::Quarantined(_) | MarkerState::Restarted) => {
+                Ok(Ok(MarkerState::Unmarked)) => {}
+                Ok(Ok(MarkerState::Serving | MarkerState::Quarantined(_) | MarkerState::Restarted)) => {
                     self.set_up.store(true, Ordering::Relaxed);
                     return Ok(());
                 }
-                Err(cause) => causes.push((node, cause.is_permanent() && cause.is_refusal())),
+                Ok(Err(cause)) if cause.is_permanent() && cause.is_refusal() => others.push(server.node()),
+                Ok(Err(_)) | Err(_) => silent.push(server.node()),
             }
         }
-        let Some(cause) = refusal(unmarked, &causes) else { return Ok(()) };
-        *refused = Some((BootClock.now(), cause.clone()));
-        Err(cause)
+        let (fault, why) = match (others.join(" and "), silent.join(" and ")) {
+            (others, silent) if others.is_empty() && silent.is_empty() => return Ok(()),
+            (others, silent) if others.is_empty() => {
+                let why = format!(
+                    "it may have lost its locks: restarted, promoted, flushed or new. It is not marked before {silent} answers or \
+                     another node says that it belongs to this set; if the list is right, `fencelock init`"
+                );
+                (Fault::Quarantined, why)
+            }
+            (others, _) => {
+                let why = format!("it has no marker, and {others} belongs to another set, so nothing was written");
+                (Fault::Misconfigured, why)
+            }
+        };
+        *refused = Some((BootClock.now(), fault, why.clone()));
+        Err(Unknown::new(unmarked, fault, why))
     }
-
-    async fn query(&self) -> Vec<(String, Result<MarkerState, Unknown>)> {
-        let mut queries = JoinSet::new();
-        for server in self.servers.iter().filter_map(Weak::upgrade) {
-            queries.spawn(async move {
-                // The waiting claim has a timeout too.
-                let answer = timeout(server.target.limit / 2, server.marker()).await;
-                let silent = || Unknown::new(server.node(), Fault::Timeout, "");
-                (server.node().to_owned(), answer.unwrap_or_else(|_| Err(silent())))
-            });
-        }
-        queries.join_all().await
-    }
-}
-
-/// Why `unmarked` must not be marked; for the others, whether they belong to another set.
-fn refusal(unmarked: &str, others: &[(String, bool)]) -> Option<Unknown> {
-    let named = |of_another_set: bool| {
-        let names =
-            others.iter().filter(|(_, of_another)| *of_another == of_another_set).map(|(name, _)| name.as_str());
-        names.collect::<Vec<_>>().join(" and ")
-    };
-    let (of_others, silent) = (named(true), named(false));
-    if !of_others.is_empty() {
-        let why = format!("it has no marker, and {of_others} belongs to another set, so nothing was written");
-        return Some(Unknown::new(unmarked, Fault::Misconfigured, why));
-    }
-    (!silent.is_empty()).then(|| {
-        let why = format!(
-            "it may have lost its locks: restarted, promoted, flushed or new. It is not marked before {silent} answers or another \
-             node says that it belongs to this set; if the list is right, `fencelock init`"
-        );
-        Unknown::new(unmarked, Fault::Quarantined, why)
-    })
-}
-
-fn renamed(node: &str, cause: &Unknown) -> Unknown {
-    Unknown::of_nodes(cause.nodes().iter().map(|of| NodeFault::new(node, of.fault, &*of.detail)).collect())
 }
 
 // What was logged.

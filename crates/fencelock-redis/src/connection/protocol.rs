@@ -13,16 +13,6 @@ const PLAIN: &[u8] = b"PING\r\n\r\n";
 /// More bytes are not needed, and keep the message short.
 const ENOUGH: usize = 64;
 
-/// The protocol of the first bytes of a reply.
-#[derive(Debug, PartialEq, Eq)]
-enum Speaks {
-    Redis,
-    Tls,
-    Http,
-    /// Another protocol, with its first bytes.
-    Other(String),
-}
-
 /// Whether another protocol could cause this error.
 pub(crate) fn may_explain(error: &RedisError) -> bool {
     use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, InvalidData, UnexpectedEof};
@@ -40,22 +30,11 @@ pub(crate) fn may_explain(error: &RedisError) -> bool {
 /// Why this address does not accept Redis with this scheme, if it is known.
 pub(crate) async fn mismatch(target: &Target) -> Option<Unknown> {
     let (host, port, tls) = target.tcp()?;
-    let probe = async |hello: &[u8]| first_bytes(host, port, hello, target.limit).await.map(|bytes| speaks(&bytes));
-    let protocol = match probe(PLAIN).await {
-        None if !tls => probe(&client_hello(host)).await?,
-        protocol => protocol?,
+    let bytes = match first_bytes(host, port, PLAIN, target.limit).await {
+        None if !tls => first_bytes(host, port, &client_hello(host), target.limit).await?,
+        bytes => bytes?,
     };
-    let why = match (protocol, tls) {
-        (Speaks::Redis, false) | (Speaks::Tls, true) => return None,
-        (Speaks::Redis, true) => {
-            "this port uses Redis without TLS: use redis:// (redlock:// for a quorum), or the server's tls-port"
-                .to_owned()
-        }
-        (Speaks::Tls, false) => "this port uses TLS: use rediss:// (redlock+tls:// for a quorum)".to_owned(),
-        (Speaks::Http, _) => "this is an HTTP server, not Redis: check host and port".to_owned(),
-        (Speaks::Other(text), _) => format!("this is not a Redis server; it sends {text:?}: check host and port"),
-    };
-    Some(Unknown::new(&target.name, Fault::Unsupported, why))
+    Some(Unknown::new(&target.name, Fault::Unsupported, mistaken(&bytes, tls)?))
 }
 
 async fn first_bytes(host: &str, port: u16, hello: &[u8], limit: Duration) -> Option<Vec<u8>> {
@@ -70,19 +49,24 @@ async fn first_bytes(host: &str, port: u16, hello: &[u8], limit: Duration) -> Op
     tokio::time::timeout(limit, exchange).await.ok()?
 }
 
-fn speaks(bytes: &[u8]) -> Speaks {
-    match bytes {
+/// Why a server that sends these bytes first is not the one that is meant; `None` if it is.
+fn mistaken(bytes: &[u8], tls: bool) -> Option<String> {
+    let why = match bytes {
         // An alert, or the start of a handshake; with the version.
-        [0x15 | 0x16, 3, ..] => Speaks::Tls,
-        [b'H', b'T', b'T', b'P', b'/', ..] | [b'<', ..] => Speaks::Http,
-        [b'+' | b'-' | b'$' | b':' | b'*' | b'>' | b'%' | b'_', ..] => Speaks::Redis,
+        [0x15 | 0x16, 3, ..] if tls => return None,
+        [0x15 | 0x16, 3, ..] => "this port uses TLS: use rediss:// (redlock+tls:// for a quorum)",
+        [b'H', b'T', b'T', b'P', b'/', ..] | [b'<', ..] => "this is an HTTP server, not Redis: check host and port",
+        [b'+' | b'-' | b'$' | b':' | b'*' | b'>' | b'%' | b'_', ..] if !tls => return None,
+        [b'+' | b'-' | b'$' | b':' | b'*' | b'>' | b'%' | b'_', ..] => {
+            "this port uses Redis without TLS: use redis:// (redlock:// for a quorum), or the server's tls-port"
+        }
         _ => {
             let text = String::from_utf8_lossy(bytes);
-            let line: String =
-                text.chars().take_while(|char| *char != '\n').filter(|char| !char.is_control()).collect();
-            Speaks::Other(line)
+            let line = text.lines().next().unwrap_or_default().replace(char::is_control, "");
+            return Some(format!("this is not a Redis server; it sends {line:?}: check host and port"));
         }
-    }
+    };
+    Some(why.to_owned())
 }
 
 /// A `ClientHello` of TLS 1.2 that names the host. Every TLS server replies to it, if only with an alert.
@@ -103,18 +87,21 @@ mod tests {
 
     #[test]
     fn the_first_bytes_identify_the_protocol() {
-        let samples: [(&[u8], Speaks); 8] = [
-            (b"+PONG\r\n", Speaks::Redis),
-            (b"-NOAUTH Authentication required.\r\n", Speaks::Redis),
-            (b"\x15\x03\x01\x00\x02\x02\x46", Speaks::Tls),
-            (b"\x16\x03\x03\x00\x7a\x02", Speaks::Tls),
-            (b"HTTP/1.1 400 Bad Request\r\n", Speaks::Http),
-            (b"<!DOCTYPE HTML>", Speaks::Http),
-            (b"SSH-2.0-OpenSSH_9.2\r\nand more", Speaks::Other("SSH-2.0-OpenSSH_9.2".into())),
-            (b"\x1b[31mred\n", Speaks::Other("[31mred".into())),
+        let samples: [(&[u8], &str, &str); 8] = [
+            (b"+PONG\r\n", "", "without TLS"),
+            (b"-NOAUTH Authentication required.\r\n", "", "without TLS"),
+            (b"\x15\x03\x01\x00\x02\x02\x46", "uses TLS", ""),
+            (b"\x16\x03\x03\x00\x7a\x02", "uses TLS", ""),
+            (b"HTTP/1.1 400 Bad Request\r\n", "HTTP", "HTTP"),
+            (b"<!DOCTYPE HTML>", "HTTP", "HTTP"),
+            (b"SSH-2.0-OpenSSH_9.2\r\nand more", "\"SSH-2.0-OpenSSH_9.2\":", "\"SSH-2.0-OpenSSH_9.2\":"),
+            (b"\x1b[31mred\n", "\"[31mred\":", "\"[31mred\":"),
         ];
-        for (bytes, expected) in samples {
-            assert_eq!(speaks(bytes), expected, "{bytes:?}");
+        for (bytes, plain, tls) in samples {
+            for (expected, tls) in [(plain, false), (tls, true)] {
+                let why = mistaken(bytes, tls).unwrap_or_default();
+                assert!(why.contains(expected) && why.is_empty() == expected.is_empty(), "{bytes:?}: {why}");
+            }
         }
     }
 }

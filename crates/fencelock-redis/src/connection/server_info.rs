@@ -56,14 +56,17 @@ impl ServerInfo {
     ) -> Result<Self, Unknown> {
         let Dialer { target, channel, .. } = dialer;
         let node = target.name.as_str();
-        let mut limitations = Vec::new();
-        let (mut run_id, mut version, mut derives_keys) = (String::new(), String::new(), false);
-        let (info, deletes) = greet(&mut connection, target).await;
+        let (mut found, mut subscription) = (Self { resp3, ..Self::default() }, None);
+        // Not a pipeline: the driver replaces the error that ends a connection, such as an alert of TLS, by another one.
+        let (mut info, mut deletes, mut other) = (redis::cmd("INFO"), redis::cmd("DEL"), connection.clone());
+        let (info, deletes) = (info.arg("server"), deletes.arg(unused_key(target)));
+        let (info, deletes) = tokio::join!(info.query_async(&mut connection), deletes.query_async(&mut other));
+        let info: RedisResult<String> = info;
         match info {
             Ok(info) => {
                 let info = Info::read(&info);
-                (run_id, version) = (info.text("run_id"), info.text("redis_version"));
-                derives_keys = info.derives_keys();
+                (found.run_id, found.version) = (info.text("run_id"), info.text("redis_version"));
+                found.derives_keys = AtomicBool::new(info.derives_keys());
                 if let Some(why) = not_alone(target, &info) {
                     return Err(Unknown::new(node, Fault::Unsupported, why));
                 }
@@ -72,22 +75,18 @@ impl ServerInfo {
             Err(error) if matches!(error.code(), Some("NOAUTH" | "WRONGPASS")) || is_passing(&error) => {
                 return Err(unknown(node, &error));
             }
-            Err(error) => limitations.push(format!("INFO is refused: {error}")),
+            Err(error) => found.limitations.push(format!("INFO is refused: {error}")),
         }
         if let Some(mastership) = mastership {
-            run_id = mastership.identify(&run_id, replication_id(&mut connection, node).await?);
-            limitations.extend(Mastership::limitation(target));
+            found.run_id = mastership.identify(&found.run_id, replication_id(&mut connection, node).await?);
+            found.limitations.extend(Mastership::limitation(target));
         }
-        let no_release = why_no_release(&mut connection, target, deletes, &mut limitations).await;
-        let tracking = tracks(&mut connection, target, resp3).await;
-        if let Err(error) = tracking.as_ref().map_err(RedisError::clone) {
-            if is_passing(&error) {
-                return Err(unknown(node, &error));
-            }
-            limitations.push(no_tracking(&reason(&error)));
+        found.no_release = why_no_release(&mut connection, target, deletes, &mut found.limitations).await;
+        match tracks(&mut connection, target, resp3).await {
+            Ok(()) => found.tracking = true,
+            Err(error) if is_passing(&error) => return Err(unknown(node, &error)),
+            Err(error) => found.limitations.push(no_tracking(&reason(&error))),
         }
-        let tracking = tracking.is_ok();
-        let mut subscription = None;
         let subscribed = if !target.push {
             Err((redis::ErrorKind::Client, "switched off by push=off").into())
         } else if target.cluster.is_some() {
@@ -100,20 +99,16 @@ impl ServerInfo {
             let started = dialer.subscribe(channel, liveness, &server).await;
             // The address may have led the second connection to another server.
             if listeners(&mut connection, channel).await > 0 {
-                let _ = server.run_id.set(run_id.clone());
+                let _ = server.run_id.set(found.run_id.clone());
             }
             started.map(|started| subscription = Some(started))
         };
-        let channel = match subscribed {
-            Ok(()) => Some(channel.to_owned()).filter(|_| target.cluster.is_none()),
+        match subscribed {
+            Ok(()) => found.channel = Some(channel.to_owned()).filter(|_| target.cluster.is_none()),
             Err(error) if is_passing(&error) => return Err(unknown(node, &error)),
-            Err(error) => {
-                limitations.push(no_wake_ups(&reason(&error)));
-                None
-            }
-        };
-        let more = Self { derives_keys: AtomicBool::new(derives_keys), no_release, ..Self::default() };
-        Ok(Self { run_id, version, channel, tracking, resp3, limitations, _subscription: subscription, ..more })
+            Err(error) => found.limitations.push(no_wake_ups(&reason(&error))),
+        }
+        Ok(Self { _subscription: subscription, ..found })
     }
 }
 
@@ -234,18 +229,6 @@ fn first_word(role: RedisResult<Value>) -> RedisResult<String> {
 /// Shown to a user who asks for the state of a lock, too.
 const REPLICA: &str =
     "this server is a replica: it grants no locks, and what it shows may be out of date; use the address of its master";
-
-/// `INFO`, and whether this user may delete a key, in one trip.
-pub(crate) async fn greet(
-    connection: &mut MultiplexedConnection,
-    target: &Target,
-) -> (RedisResult<String>, RedisResult<Value>) {
-    // Not a pipeline: the driver replaces the error that ends a connection, such as an alert of TLS, by another one.
-    let (mut info, mut deletes, mut other) = (redis::cmd("INFO"), redis::cmd("DEL"), connection.clone());
-    info.arg("server");
-    deletes.arg(unused_key(target));
-    tokio::join!(info.query_async(connection), deletes.query_async(&mut other))
-}
 
 /// A side key that nothing writes: a user may have a lock of any other name.
 fn unused_key(target: &Target) -> String {

@@ -199,13 +199,10 @@ impl Session {
     /// Sends all commands in one pipeline; each has its own error.
     pub(crate) async fn send_all(&self, commands: &Pipeline) -> RedisResult<Vec<RedisResult<Value>>> {
         let (request, _message) = (self.liveness.begin_request(), self.combiner.batches.message());
-        let answers = self.connection.clone().send_packed_commands(commands, 0, commands.len()).await;
+        let answers = self.connection.carry(commands).await;
         self.on_reply(request, answers.as_ref().err());
-        let answers: Vec<_> = answers?.into_iter().map(Value::extract_error).collect();
-        for answer in &answers {
-            self.note(answer.as_ref().err());
-        }
-        Ok(answers)
+        answers.iter().flatten().for_each(|answer| self.note(answer.as_ref().err()));
+        answers
     }
 
     /// The channel that wakes waiters of a lock; `None` if they poll.

@@ -200,21 +200,19 @@ pub(crate) const FIELDS: [&str; 5] = ["epoch", "until", "quorum", "nodes", "vers
 /// The server has refused, for a while or for ever.
 pub(crate) fn needs_handshake(node: &str, quarantine: Option<&Quarantine>, answer: &Value) -> Result<bool, Unknown> {
     let (Some(quarantine), Value::Array(words)) = (quarantine, answer) else { return Ok(false) };
-    let word = match words.first() {
-        Some(Value::BulkString(word)) => word.as_slice(),
-        Some(Value::SimpleString(word)) => word.as_bytes(),
-        _ => return Ok(false),
-    };
     // A lock may have any value, and its reply has more words.
-    if words.len() > 3 || !matches!(word, b"handshake" | b"quarantined" | b"nodeset" | b"version") {
+    if words.len() > 3 {
         return Ok(false);
     }
     let mut reply = Reply::new(node, answer.clone())?;
-    Err(match reply.text()?.as_str() {
-        "handshake" => return Ok(true),
-        "quarantined" => quarantined(node, reply.millis()?),
-        "version" => quarantine.later(node, &reply.text()?),
-        _ => Unknown::new(node, Fault::Misconfigured, quarantine.difference(&reply.text()?, &reply.text()?)),
+    Err(match reply.text().as_deref() {
+        Ok("handshake") => return Ok(true),
+        Ok("quarantined") => quarantined(node, reply.millis()?),
+        Ok("version") => quarantine.later(node, &reply.text()?),
+        Ok("nodeset") => {
+            Unknown::new(node, Fault::Misconfigured, quarantine.difference(&reply.text()?, &reply.text()?))
+        }
+        _ => return Ok(false),
     })
 }
 

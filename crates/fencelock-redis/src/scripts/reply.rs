@@ -417,25 +417,7 @@ impl Unread {
 }
 
 /// `CAP` in `lock.lua`: the maximum number of waiters that a claim examines.
-const EXAMINED: i64 = 32;
-
-/// Whether a key may be [`stuck`], although an inspection says that it is free.
-pub(crate) fn may_be_stuck(answer: &Value) -> bool {
-    matches!(answer, Value::Int(waiters) if *waiters >= EXAMINED)
-}
-
-/// Reads the answer to `unread.lua` for a key that [`may_be_stuck`].
-///
-/// # Errors
-/// A claim would be [`stuck`].
-pub(crate) fn check(node: &str, redis_key: &str, answer: &Value) -> Result<(), Unknown> {
-    match answer {
-        Value::Array(words) if matches!(words.get(3), Some(Value::Int(found)) if *found >= EXAMINED) => {
-            Err(stuck(node, redis_key, Unread::of(answer).as_ref()))
-        }
-        _ => Ok(()),
-    }
-}
+pub(crate) const EXAMINED: i64 = 32;
 
 /// For a claim of a free key whose queue starts with as many such waiters as one call examines.
 pub(crate) fn stuck(node: &str, redis_key: &str, unread: Option<&Unread>) -> Unknown {

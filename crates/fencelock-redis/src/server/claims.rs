@@ -236,16 +236,23 @@ async fn stored_lock(redis: &Redis, key: &Key) -> Result<Option<StoredLock>, Unk
     reply::read_inspect(redis.link.node(), redis.send(free).await?)
 }
 
-/// Evicts the hold, if it is a lock and has not changed.
+/// Evicts the hold, if it is a lock and has not changed. Of a lock that several clients hold, the listed holds; all of them, if
+/// `holding` counts holders that it does not list.
 pub(super) async fn evict(redis: &Redis, holding: &Holding) -> Result<Eviction, Unknown> {
-    let key = &holding.key;
+    let (key, redis_key) = (&holding.key, redis.link.target.redis_key(&holding.key));
     let Some(seen) = stored_lock(redis, key).await? else { return Ok(Eviction::Changed(None)) };
-    if seen.is_shared() {
-        return end_some(redis, holding, &seen).await;
-    }
-    if let Some(hold) = holding.hold_of(&seen.occupant()) {
-        // The caller inspected a hold with an expiry. A value without one may be data, and must not be deleted.
-        let same_end = hold.expiry.span().is_some() == seen.expires();
+    let (now, listed) = (seen.holding(key, BootClock.wall_micros()), shared::listed(holding));
+    let (value, what) = if seen.is_shared() {
+        let is_same =
+            |hold: &HolderInfo| now.holders.iter().any(|n| (&n.occupant, n.fence) == (&hold.occupant, hold.fence));
+        let all = holding.holders.count() as usize > holding.holders.iter().count();
+        if all && holding.holders.iter().any(is_same) {
+            (shared::value(&seen.value), Evicting::Shared)
+        } else {
+            (listed.as_bytes(), Evicting::Holds)
+        }
+    } else {
+        let Some(hold) = holding.hold_of(&seen.occupant()) else { return changed(redis, key).await };
         if seen.is_later() {
             let why = "is locked by a later version of fencelock, and was not changed: use that version";
             return Ok(Eviction::Refused(format!("{key:?} {why}")));
@@ -253,43 +260,23 @@ pub(super) async fn evict(redis: &Redis, holding: &Holding) -> Result<Eviction, 
         let Some(what) = seen.evicting() else {
             return Ok(Eviction::Refused(format!("{} is not a lock, and was not changed", seen.occupant())));
         };
-        if what != Evicting::Ours && !same_end {
-            return Ok(Eviction::Changed(Some(Box::new(seen.holding(key, BootClock.wall_micros())))));
+        // The caller inspected a hold with an expiry. A value without one may be data, and must not be deleted.
+        if what != Evicting::Ours && hold.expiry.span().is_some() != seen.expires() {
+            return Ok(Eviction::Changed(Some(Box::new(now))));
         }
-        if evicts(redis, key, &seen.value, what).await? {
-            return Ok(Eviction::Evicted);
-        }
-    }
-    changed(redis, key).await
-}
-
-/// Evicts the listed holds of a lock that several clients hold. If `holding` counts holders that it does not list, the whole
-/// lock is evicted.
-async fn end_some(redis: &Redis, holding: &Holding, seen: &StoredLock) -> Result<Eviction, Unknown> {
-    let (key, listed) = (&holding.key, shared::listed(holding));
-    let now = seen.holding(key, BootClock.wall_micros());
-    let is_same =
-        |hold: &HolderInfo| now.holders.iter().any(|n| (&n.occupant, n.fence) == (&hold.occupant, hold.fence));
-    let all = holding.holders.count() as usize > holding.holders.iter().count();
-    let evicted = if all && holding.holders.iter().any(is_same) {
-        evicts(redis, key, shared::value(&seen.value), Evicting::Shared).await?
-    } else {
-        evicts(redis, key, listed.as_bytes(), Evicting::Holds).await?
+        (&*seen.value, what)
     };
-    if evicted { Ok(Eviction::Evicted) } else { changed(redis, key).await }
-}
-
-async fn evicts(redis: &Redis, key: &Key, seen: &[u8], what: Evicting) -> Result<bool, Unknown> {
-    let (redis_key, now) = (redis.link.target.redis_key(key), BootClock.wall_micros());
-    let answer = redis.send(|epoch_check| script::evict(&redis_key, seen, what, now, epoch_check)).await?;
+    let evict =
+        |epoch_check: EpochCheck<'_>| script::evict(&redis_key, value, what, BootClock.wall_micros(), epoch_check);
+    let answer = redis.send(evict).await?;
     redis.link.note_unread(&redis_key, &answer);
-    let Some(left) = reply::read_evict(redis.link.node(), answer)? else { return Ok(false) };
+    let Some(left) = reply::read_evict(redis.link.node(), answer)? else { return changed(redis, key).await };
     // The server does not report a change to the connection that made it.
     redis.link.push_handler.changed(key);
     if left {
         redis.continue_hand_off(key).await;
     }
-    Ok(true)
+    Ok(Eviction::Evicted)
 }
 
 async fn changed(redis: &Redis, key: &Key) -> Result<Eviction, Unknown> {

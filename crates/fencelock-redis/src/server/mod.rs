@@ -23,14 +23,15 @@ use crate::connection::server_info::ServerInfo;
 use crate::connection::session::Session;
 use crate::scripts::combined::Common;
 use crate::scripts::quarantine::{EpochCheck, NOT_BEGUN, Quarantine, needs_handshake};
+use crate::scripts::reply::Unread;
 use crate::scripts::script::{Call, Requested};
 use crate::scripts::{reply, script};
 use crate::url::identity::identity;
 use crate::url::password;
 use crate::url::target::Target;
 use fencelock_core::{
-    Backend, BootClock, BoxFuture, Capabilities, Clock, ConnectError, Connecting, Fault, FencingToken, HolderId,
-    Holding, Invalid, Key, Listener, Raise, Registering, Release, Reply, Request, Scheme, Ttl, Unknown, UrlForm,
+    Backend, BootClock, BoxFuture, Capabilities, Clock, ConnectError, Connecting, Fault, HolderId, Holding, Invalid,
+    Key, Listener, Registering, Release, Reply, Request, Scheme, Ttl, Unknown, UrlForm,
 };
 use futures_util::FutureExt;
 use list::list_served;
@@ -210,12 +211,6 @@ impl Redis {
         true
     }
 
-    async fn raise_token(&self, key: &Key, holder: &HolderId, to: FencingToken) -> Result<Raise, Unknown> {
-        let raise =
-            |epoch_check: EpochCheck<'_>| script::raise(&self.link.target.redis_key(key), holder, to, epoch_check);
-        reply::read_raise(self.link.node(), self.send(raise).await?)
-    }
-
     /// A server that may have lost data never reports that a lock is free.
     async fn look(&self, key: &Key) -> Result<Option<Holding>, Unknown> {
         let redis_key = self.link.target.redis_key(key);
@@ -227,10 +222,18 @@ impl Redis {
 
     /// Refuses the `answer` to an inspection that the key is free, if no claim passes its queue.
     pub(crate) async fn check_queue(&self, redis_key: &str, answer: &Value) -> Result<(), Unknown> {
-        if !reply::may_be_stuck(answer) {
+        let is_long =
+            |number: Option<&Value>| matches!(number, Some(Value::Int(waiters)) if *waiters >= reply::EXAMINED);
+        if !is_long(Some(answer)) {
             return Ok(());
         }
-        reply::check(self.link.node(), redis_key, &self.send(|_| script::unread(redis_key)).await?)
+        let unread = self.send(|_| script::unread(redis_key)).await?;
+        match &unread {
+            Value::Array(words) if is_long(words.get(3)) => {
+                Err(reply::stuck(self.link.node(), redis_key, Unread::of(&unread).as_ref()))
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn epoch_check<'a>(&'a self, session: &'a Session) -> EpochCheck<'a> {
@@ -284,7 +287,11 @@ impl Backend for Redis {
                 Reply::of(move || self.share(hold, token))
             }
             Request::Resize(key, limit) => Reply::of(move || self.set_limit(key, limit)),
-            Request::Raise(key, holder, to) => Reply::of(move || self.raise_token(key, holder, to)),
+            Request::Raise(key, holder, to) => Reply::of(async move || {
+                let redis_key = self.link.target.redis_key(key);
+                let answer = self.send(|epoch_check| script::raise(&redis_key, holder, to, epoch_check)).await?;
+                reply::read_raise(self.link.node(), answer)
+            }),
             Request::List => Reply::of(async || Ok(list_served(self).await?.held.into_values().collect::<Vec<_>>())),
             Request::Evict(seen) => Reply::of(|| claims::evict(self, seen)),
             Request::TryOut(key) => Reply::of(move || doctor::trial::try_out(self, key)),

@@ -21,12 +21,10 @@ const SLOW: Duration = Duration::from_millis(600);
 #[derive(Default)]
 #[allow(clippy::struct_excessive_bools, reason = "independent facts")]
 struct Seen {
-    /// How many of a race have won, if it was not one.
-    winners: Option<(&'static str, usize)>,
+    /// What no lock survives.
+    broken: Option<String>,
     /// Races with one winner.
     won: usize,
-    /// A read that showed something else than the last write.
-    stale: bool,
     /// By how much the times of an object and of its answer differ at most; `None` if they are not told.
     apart: Option<u64>,
     clock: Option<ClockOffset>,
@@ -81,7 +79,9 @@ impl Objects {
             let Some((version, body)) = self.race(object, &current, what, seen).await? else { return Ok(()) };
             let before = BootClock.wall_micros();
             let found = self.within(1, self.get(object)).await?;
-            seen.stale |= found.bytes != Some((version.clone(), body));
+            if found.bytes != Some((version.clone(), body)) {
+                seen.broken = Some("a read showed something else than the last write".to_owned());
+            }
             let other = self.within(1, self.get(&object.to_ascii_uppercase())).await?;
             seen.folds_case |= other.bytes.is_some();
             if let Some((date, modified)) = found.date.zip(found.modified) {
@@ -132,7 +132,7 @@ impl Objects {
             return if is_busy { Ok(None) } else { Err(cause) };
         }
         if winners != 1 {
-            seen.winners = Some((what, winners));
+            seen.broken = Some(format!("{winners} of {CLIENTS} clients {what} the same object at once"));
             return Ok(None);
         }
         seen.won += 1;
@@ -175,20 +175,16 @@ impl Seen {
     }
 
     fn conditions(&self) -> Finding {
-        let text = match self.winners {
-            Some((what, winners)) => format!("{winners} of {CLIENTS} clients {what} the same object at once"),
-            None if self.stale => "a read showed something else than the last write".to_owned(),
-            None if self.won == 0 => {
-                let text = "the store was too busy to answer clients that wrote at once";
-                return Finding::warning("conditions", text, "try again");
-            }
-            None => {
-                let text = format!("one of {CLIENTS} clients won each time when they wrote at once, and was read back");
-                return Finding::fine("conditions", text);
-            }
-        };
-        let advice = "use another store, or the bucket itself instead of a replica";
-        Finding::failure("conditions", text + ": this store cannot lock", advice)
+        if let Some(broken) = &self.broken {
+            let advice = "use another store, or the bucket itself instead of a replica";
+            return Finding::failure("conditions", format!("{broken}: this store cannot lock"), advice);
+        }
+        if self.won == 0 {
+            let text = "the store was too busy to answer clients that wrote at once";
+            return Finding::warning("conditions", text, "try again");
+        }
+        let text = format!("one of {CLIENTS} clients won each time when they wrote at once, and was read back");
+        Finding::fine("conditions", text)
     }
 
     fn times(&self, skew: Duration) -> Finding {

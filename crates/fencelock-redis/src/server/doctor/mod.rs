@@ -175,17 +175,12 @@ fn quarantine(quarantine: &Quarantine, state: Result<MarkerState, Unknown>) -> F
         }
         Ok(_) => Finding::warning(SUBJECT, NOT_BEGUN, format!("{ALL_NEW}; otherwise fencelock init")),
         Err(cause) => {
-            let text = cause.causes();
             let advice = match cause.nodes().first().map(|node| node.fault) {
                 Some(Fault::Misconfigured) => "use the URL of the other clients; or, if it is intended: fencelock init",
                 Some(Fault::Unsupported) => "use a later fencelock",
-                Some(Fault::Denied) if is_about_a_key(&text) => {
-                    "allow this user the key of the marker, as docs/en/operations.md lists it"
-                }
-                Some(Fault::Denied) => "allow this user INFO, HMGET, HSET and TIME",
-                _ => "check the server",
+                fault => fault.map_or("", trial::advice),
             };
-            Finding::failure(SUBJECT, text, advice)
+            Finding::failure(SUBJECT, cause.causes(), advice)
         }
     }
 }
@@ -233,14 +228,12 @@ fn pushes(session: &Session, features: &[Feature]) -> [Finding; 2] {
     .map(|(name, subject, fine, denied, other)| {
         let lacks = features.iter().find(|feature| feature.name == name && !feature.works);
         let Some(Feature { reason, .. }) = lacks else { return Finding::fine(subject, fine) };
-        let causes = [
-            ("push=off", "remove push=off from the URL"),
-            ("protocol=resp2", "remove protocol=resp2 from the URL"),
-            ("NOPERM", denied),
-            // The driver writes the code in another way.
-            ("NoPerm", denied),
-        ];
-        let advice = causes.iter().find(|(cause, _)| reason.contains(cause)).map_or(other, |(_, advice)| advice);
+        let advice = match reason.to_lowercase() {
+            why if why.contains("push=off") => "remove push=off from the URL",
+            why if why.contains("protocol=resp2") => "remove protocol=resp2 from the URL",
+            why if why.contains("noperm") => denied,
+            _ => other,
+        };
         Finding::note(subject, reason, advice)
     })
 }
