@@ -25,7 +25,7 @@ use crate::context::{CLOSING, Context};
 use crate::exit::{Exit, Failure};
 use crate::json::state;
 use crate::signals::Signals;
-use args::Serve;
+use args::{Address, Serve};
 use fencelock::Client;
 use listen::{Connection, Listener};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
@@ -63,7 +63,8 @@ pub(crate) async fn serve(mut wanted: Serve, context: &Context) -> Result<Exit, 
     };
     let server = Arc::new(Server::new(client.clone(), context, wanted.ttl)?);
     let listener = match &wanted.listen {
-        Some(address) => Some(Listener::bind(address, wanted.mode, wanted.group.as_deref())?),
+        Some(Address::File(path)) => Some(Listener::at(path, wanted.mode, wanted.group.as_deref())?),
+        Some(Address::Systemd) => Some(Listener::of_systemd()?),
         None => None,
     };
     Running { server, wanted, sessions: JoinSet::new(), end: watch::Sender::new(None), count: 0 }
