@@ -172,8 +172,6 @@ pub(crate) struct Run {
     pub(crate) command: Vec<OsString>,
     #[command(flatten)]
     pub(crate) patience: Patience,
-    #[command(flatten)]
-    pub(crate) nested: Nested,
     /// Pass FENCELOCK_PASSWORD, and a FENCELOCK_URL that contains a password, to the command [default: both are removed].
     #[allow(clippy::doc_markdown, reason = "this is help text")]
     #[arg(long, help_heading = None)]
@@ -284,8 +282,6 @@ pub(crate) struct Acquire {
     pub(crate) mode: ModeArguments,
     #[command(flatten)]
     pub(crate) patience: Patience,
-    #[command(flatten)]
-    pub(crate) nested: Nested,
     /// Keep the lock until this process ends; it must belong to this user.
     #[arg(long, value_name = "PID", help_heading = "Holding", value_parser = values::process)]
     pub(crate) while_pid: Option<u32>,

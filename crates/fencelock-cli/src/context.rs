@@ -65,12 +65,18 @@ impl Context {
         self.usable(of(on_demand(&url).await, settings, |error| error.clone().into()))
     }
 
-    /// Names the file of a URL that cannot be used.
+    /// Refuses a backend that other processes do not see, and names the file of a URL that cannot be used.
     fn usable(&self, client: Result<Client, Failure>) -> Result<Client, Failure> {
-        client.and_then(require_cross_process).map_err(|failure| match &self.settings {
-            Ok(settings) => settings.with_origin(failure),
-            Err(_) => failure,
-        })
+        let usable = client.and_then(|client| {
+            if client.capabilities().cross_process {
+                return Ok(client);
+            }
+            let name = client.name();
+            let why = "end with this process, and no other one sees them; use file:DIR or redis://HOST";
+            Err(Failure::new(Exit::Usage, format!("locks at {name} {why}")))
+        });
+        usable
+            .map_err(|failure| self.settings.as_ref().map_or(failure.clone(), |settings| settings.with_origin(failure)))
     }
 
     /// The backend URL.
@@ -158,26 +164,8 @@ fn of(
     settings: Builder,
     failure: fn(&Error) -> Failure,
 ) -> Result<Client, Failure> {
-    let backend = backend.map_err(|error| {
-        failure(&match error {
-            ConnectError::Url(invalid) => Error::Config(invalid),
-            ConnectError::Unknown(cause) => Error::unreachable(cause),
-            other => Error::from(other),
-        })
-    })?;
+    let backend = backend.map_err(|error| failure(&error.into()))?;
     Ok(settings.backend(backend)?)
-}
-
-/// Refuses backends that are not visible to other processes.
-fn require_cross_process(client: Client) -> Result<Client, Failure> {
-    if client.capabilities().cross_process {
-        return Ok(client);
-    }
-    let name = client.name();
-    Err(Failure::new(
-        Exit::Usage,
-        format!("locks at {name} end with this process, and no other one sees them; use file:DIR or redis://HOST"),
-    ))
 }
 
 /// Whether stdout is a terminal and `NO_COLOR` is not set (no-color.org).

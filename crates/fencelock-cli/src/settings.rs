@@ -191,14 +191,16 @@ enum Trust {
 fn read(path: &Path, trust: Trust) -> Result<(Entries, Found), String> {
     // Opening a FIFO would wait for its writer.
     let file = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path);
-    let file = match file {
+    let file = match file.map_err(|error| (error.kind(), error)) {
         Ok(file) => file,
         // Below XDG_CONFIG_HOME=/dev/null there is none either.
-        Err(error) if is_missing(&error) && !is_dangling(path) => return Ok((Entries::default(), Found::Missing)),
-        Err(error) if trust == Trust::User && is_denied(&error) && is_of_another_user(path) => {
+        Err((ErrorKind::NotFound | ErrorKind::NotADirectory, _)) if !is_dangling(path) => {
+            return Ok((Entries::default(), Found::Missing));
+        }
+        Err((ErrorKind::PermissionDenied, _)) if trust == Trust::User && is_of_another_user(path) => {
             return Ok((Entries::default(), Found::Inaccessible));
         }
-        Err(error) => return Err(format!("cannot be read: {error}")),
+        Err((_, error)) => return Err(format!("cannot be read: {error}")),
     };
     let is_open = |directory: &Path| fs::metadata(directory).is_ok_and(|meta| meta.mode() & 0o1002 == 0o002);
     if let Some(directory) = path.parent().filter(|directory| is_open(directory)) {
@@ -226,14 +228,6 @@ fn is_dangling(path: &Path) -> bool {
 fn is_of_another_user(path: &Path) -> bool {
     let closed = path.ancestors().find_map(|path| fs::metadata(path).ok());
     closed.is_some_and(|closed| closed.is_dir() && closed.uid() != geteuid().as_raw())
-}
-
-fn is_missing(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
-}
-
-fn is_denied(error: &io::Error) -> bool {
-    error.kind() == ErrorKind::PermissionDenied
 }
 
 /// What the files of root belong to in a user namespace that does not have it.

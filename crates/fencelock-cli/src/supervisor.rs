@@ -114,37 +114,31 @@ impl Supervisor {
         // The watcher needs the end of the lease from the start.
         self.tick();
         loop {
-            let next_wakeup = self.next_wakeup();
-            let next_wakeup = async {
-                match next_wakeup {
-                    // A sleep of zero would starve the other branches.
-                    Some(next_wakeup) => sleep(next_wakeup.clamp(Duration::from_millis(1), MAX_SLEEP)).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
+            // A sleep of zero would starve the other branches.
+            let pause = self.next_wakeup().map(|next| next.clamp(Duration::from_millis(1), MAX_SLEEP));
+            let action = tokio::select! {
                 biased;
-                notice = self.child.notice() => match notice? {
-                    WatcherMessage::Changed(Change::Stopped(signal)) => self.stopped(signal),
-                    WatcherMessage::Changed(ended) => return Ok(ended),
-                    WatcherMessage::Late(signal) => {
-                        self.watcher_was_first(Signal::from_named_raw(signal).unwrap_or(Signal::TERM));
+                notice = self.child.notice() => {
+                    match notice? {
+                        WatcherMessage::Changed(Change::Stopped(signal)) => self.stopped(signal),
+                        WatcherMessage::Changed(ended) => return Ok(ended),
+                        WatcherMessage::Late(signal) => {
+                            self.watcher_was_first(Signal::from_named_raw(signal).unwrap_or(Signal::TERM));
+                        }
+                        WatcherMessage::Started(_) | WatcherMessage::Failed(_) => {}
                     }
-                    WatcherMessage::Started(_) | WatcherMessage::Failed(_) => {}
-                },
+                    None
+                }
                 loss = self.held.lost(), if !self.kill_policy.lost => {
-                    let action = self.kill_policy.lost(self.since.elapsed(), loss.reason.clone());
+                    let reason = loss.reason.clone();
                     self.lost = Some(loss);
-                    if let Some(action) = action {
-                        self.apply(action);
-                    }
+                    self.kill_policy.lost(self.since.elapsed(), reason)
                 }
-                signal = signals.next() => {
-                    if let Some(action) = self.kill_policy.signal(self.since.elapsed(), signal) {
-                        self.apply(action);
-                    }
-                }
-                () = next_wakeup => {}
+                signal = signals.next() => self.kill_policy.signal(self.since.elapsed(), signal),
+                () = sleep(pause.unwrap_or_default()), if pause.is_some() => None,
+            };
+            if let Some(action) = action {
+                self.apply(action);
             }
             self.tick();
             // The command is dead. A watcher that does not report it was stopped.
@@ -366,22 +360,19 @@ impl Supervisor {
     }
 
     fn exit(&self, change: Change, interrupt: Option<Signal>) -> Exit {
-        let exit = match change {
-            Change::Exited(code) => {
-                let text = format!("the command exited with {code}");
-                self.report.emit(&Event::detail("exited", text, json!({ "code": code, "signal": null })));
-                Exit::Child(code)
-            }
+        let (text, code, signal, exit) = match change {
+            Change::Exited(code) => (format!("exited with {code}"), Some(code), None, Exit::Child(code)),
             Change::Killed(signal) | Change::Stopped(signal) => {
-                let name = signals::by_number(signal);
-                let text = format!("the command was terminated by {name}");
-                self.report.emit(&Event::detail("exited", text, json!({ "code": null, "signal": name })));
                 if let Some(terminal) = &self.terminal {
                     terminal.repair();
                 }
-                interrupt.map_or(Exit::Signalled(signal), Exit::Interrupted)
+                let name = signals::by_number(signal);
+                let exit = interrupt.map_or(Exit::Signalled(signal), Exit::Interrupted);
+                (format!("was terminated by {name}"), None, Some(name), exit)
             }
         };
+        let fields = json!({ "code": code, "signal": signal });
+        self.report.emit(&Event::detail("exited", format!("the command {text}"), fields));
         match self.cause {
             // A process continues without the lock.
             _ if !self.refused.is_empty() && self.kill_policy.kill_sent => Exit::Lost,

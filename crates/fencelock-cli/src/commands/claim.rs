@@ -3,7 +3,8 @@ use crate::exit::Failure;
 use crate::nesting::Nesting;
 use crate::plan::Plan;
 use crate::progress::Progress;
-use crate::report::{Event, WaitStatus};
+use crate::report::Event;
+use fencelock::contract::Occupied;
 use fencelock::{Client, Error, Guards, Lock, Mode, OnceStart, UnfinishedRun, WindowDone};
 use serde_json::json;
 use std::sync::Arc;
@@ -38,7 +39,10 @@ pub(crate) async fn claim(plan: &Plan, client: &Client, progress: &Arc<Progress>
     // Without a wait, the error reports the holder.
     if plan.wait != Some(Duration::ZERO) {
         let (waits, troubles) = (Arc::clone(progress), Arc::clone(progress));
-        lock = lock.on_wait(move |waiting| waits.waiting(&WaitStatus::from(waiting)));
+        lock = lock.on_wait(move |waiting| {
+            let by = Occupied::new(waiting.holders.clone(), waiting.expiry).with_held_for(waiting.held_for);
+            waits.waiting(&waiting.key, waiting.ahead, &by, waiting.waited);
+        });
         lock = lock.on_trouble(move |cause| troubles.trouble(cause));
     }
     let claimed = claim_as(plan, lock, client).await;

@@ -19,8 +19,8 @@ pub(super) async fn renew(renew: Renew, context: &Context) -> Result<Exit, Failu
     context
         .with_client(async |client| {
             let (backend, held) = (context.identity(client)?, (&*renew.key, holder));
-            let holds = keeper::ask_holder(client, &backend, held, &Request::Holds).await?;
-            let holds: Vec<Kept> = holds.and_then(|holds| serde_json::from_value(holds).ok()).unwrap_or_default();
+            let holds: Option<Vec<Kept>> = keeper::ask_holder(client, &backend, held, &Request::Holds).await?;
+            let holds = holds.unwrap_or_default();
             if let Some(kept) = holds.iter().find(|kept| kept.lost.is_none() && kept.keys.contains(&renew.key)) {
                 return until_the_end(&renew, kept, context);
             }
@@ -121,14 +121,13 @@ pub(super) async fn release(release: Release, context: &Context) -> Result<Exit,
         .with_client(async |client| {
             let request = Request::Release { key: key.clone(), holder };
             let backend = context.identity(client)?;
-            let mut kept = keeper::ask_holder(client, &backend, (&key, holder), &request).await?;
+            let mut kept: Option<Vec<Done>> = keeper::ask_holder(client, &backend, (&key, holder), &request).await?;
             // It may be that of a path above.
             let mut above =
                 tree.iter().flat_map(|tree| tree.locks(Mode::Exclusive)).filter(|(above, _)| *above != *key);
             while let (None, Some((above, _))) = (&kept, above.next()) {
                 kept = keeper::ask_holder(client, &backend, (above.as_str(), holder), &request).await?;
             }
-            let kept: Option<Vec<Done>> = kept.and_then(|done| serde_json::from_value(done).ok());
             let done = match kept.and_then(|mut done| done.pop()) {
                 Some(done) => Done { keys: vec![name.unwrap_or_else(|| key.clone())], ..done },
                 None => match client.release(&key, holder).await? {

@@ -6,11 +6,7 @@ use fencelock::{Client, Resized};
 use serde_json::json;
 
 /// Changes the limit of a semaphore.
-pub(super) async fn resize(resize: Resize, context: &Context) -> Result<Exit, Failure> {
-    context.with_client(async |client| change(&resize, client, context).await).await
-}
-
-async fn change(resize: &Resize, client: &Client, context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn resize(resize: &Resize, client: &Client, context: &Context) -> Result<Exit, Failure> {
     let resized = client.semaphore(&resize.key, resize.permits).resize().await?;
     let json = || {
         json!({

@@ -11,10 +11,12 @@ use serde_json::{Value, json};
 
 /// Shows the holder of a key.
 pub(super) async fn status(status: Status, context: &Context) -> Result<Exit, Failure> {
-    if let Some(tree) = status.tree.tree()? {
-        return context.with_client(async |client| show_path(client, &tree, context).await).await;
-    }
-    context.with_client(async |client| show(client, &status, context).await).await
+    let tree = status.tree.tree()?;
+    let show = async |client: &Client| match &tree {
+        Some(tree) => show_path(client, tree, context).await,
+        None => show(client, &status, context).await,
+    };
+    context.with_client(show).await
 }
 
 /// What is known of a key.

@@ -128,16 +128,8 @@ async fn unasked(above: &[Ancestor], asked: &[i32], awaited: &Plan, client: &Cli
             let (keeper, process) = named(&holder.owner).filter(|(keeper, _)| !asked.contains(keeper))?;
             above.iter().find(|one| one.pid == process)?;
             let owner = owner_of(holder.owner.label().unwrap_or_default()).unwrap_or_default().to_owned();
-            let kept = Kept {
-                owner,
-                pid: process.cast_unsigned(),
-                command: String::new(),
-                label: None,
-                keys: vec![key.clone()],
-                tree: None,
-                mode: hold.mode,
-                lost: None,
-            };
+            let (pid, keys) = (process.cast_unsigned(), vec![key.clone()]);
+            let kept = Kept { owner, pid, keys, mode: hold.mode, ..Kept::default() };
             Some((keeper, kept, holder.owner.to_string()))
         })
     };

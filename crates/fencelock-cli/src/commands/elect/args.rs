@@ -1,4 +1,4 @@
-use crate::values::{Nested, Patience};
+use crate::values::Patience;
 use crate::{exit, settings, values};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
@@ -38,8 +38,6 @@ pub(crate) struct Elect {
     pub(crate) observe: bool,
     #[command(flatten)]
     pub(crate) patience: Patience,
-    #[command(flatten)]
-    pub(crate) nested: Nested,
     /// Pass FENCELOCK_PASSWORD, and a FENCELOCK_URL that contains a password, to the command [default: both are removed].
     #[allow(clippy::doc_markdown, reason = "this is help text")]
     #[arg(long, help_heading = None)]

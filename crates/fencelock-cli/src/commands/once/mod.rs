@@ -10,11 +10,7 @@ use serde_json::json;
 use std::time::Duration;
 
 /// Shows or removes the record that the work of a key is done.
-pub(super) async fn once(once: Once, context: &Context) -> Result<Exit, Failure> {
-    context.with_client(async |client| show(&once, client, context).await).await
-}
-
-async fn show(once: &Once, client: &Client, context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn once(once: &Once, client: &Client, context: &Context) -> Result<Exit, Failure> {
     let done = if once.window.check().map_err(|why| Failure::new(Exit::Usage, why))? {
         once.window.work(&once.key, client).done().await?
     } else {

@@ -3,6 +3,7 @@ use super::args::By;
 use crate::json::{is_unread, waiters};
 use crate::text::{plain, process_of};
 use crate::{mode, text};
+use clap::ValueEnum;
 use fencelock::{Expiry, Holding, Key, Liveness, Occupant, Span};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::cmp::Ordering;
@@ -107,21 +108,15 @@ impl Table {
         }
     }
 
-    /// All locks, in place of those before: what was `asked` for then. The selected lock stays selected.
+    /// All locks, in place of those before: what was `asked` for then.
     pub(super) fn on_list(&mut self, held: Vec<Holding>, asked: Instant) {
-        let selected = self.lock().map(|held| held.key.clone());
         let row = |held: Holding| {
             let holders = held.holders.clone().map(|hold| hold.occupant);
             Row { held, holder: plain(&holders) }
         };
-        self.rows = self.watch.on_list(held, (asked, Instant::now())).into_iter().map(row).collect();
+        let held = self.watch.on_list(held, (asked, Instant::now()));
         (self.listed, self.trouble) = (Some(Instant::now()), None);
-        self.arrange(selected.as_ref());
-    }
-
-    /// What was asked could not be found out.
-    pub(super) fn on_trouble(&mut self, why: String) {
-        self.trouble = Some(why);
+        self.arrange(|table| table.rows = held.into_iter().map(row).collect());
     }
 
     /// The details of the selected lock: what was `asked` for then.
@@ -185,10 +180,10 @@ impl Table {
             KeyCode::PageDown => self.selected = (self.selected + PAGE).min(last),
             KeyCode::Home => self.selected = 0,
             KeyCode::End => self.selected = last,
-            KeyCode::Char('s') => self.reorder(Order { by: self.order.by.next(), ..self.order }),
-            KeyCode::Char('r') => self.reorder(Order { reversed: !self.order.reversed, ..self.order }),
+            KeyCode::Char('s') => self.arrange(|table| table.order.by = table.order.by.next()),
+            KeyCode::Char('r') => self.arrange(|table| table.order.reversed ^= true),
             KeyCode::Char('/') => (self.focus, self.notice) = (Focus::Filter, None),
-            KeyCode::Esc => self.set_filter(String::new()),
+            KeyCode::Esc => self.arrange(|table| table.filter.clear()),
             KeyCode::Char('b') => self.ask(),
             KeyCode::Enter => {
                 let held = self.lock()?.clone();
@@ -202,15 +197,15 @@ impl Table {
     }
 
     fn on_filter(&mut self, key: KeyCode) {
-        let mut filter = self.filter.clone();
-        match key {
-            KeyCode::Enter => return self.focus = Focus::Rows,
-            KeyCode::Esc => (self.focus, filter) = (Focus::Rows, String::new()),
-            KeyCode::Backspace => drop(filter.pop()),
-            KeyCode::Char(c) => filter.extend(c.to_lowercase()),
-            _ => return,
+        if matches!(key, KeyCode::Enter | KeyCode::Esc) {
+            self.focus = Focus::Rows;
         }
-        self.set_filter(filter);
+        self.arrange(|table| match key {
+            KeyCode::Esc => table.filter.clear(),
+            KeyCode::Backspace => drop(table.filter.pop()),
+            KeyCode::Char(c) => table.filter.extend(c.to_lowercase()),
+            _ => {}
+        });
     }
 
     /// Any key but `y` is a no.
@@ -254,20 +249,10 @@ impl Table {
         }
     }
 
-    fn reorder(&mut self, order: Order) {
+    /// Filters and orders the rows after this change. The selected lock stays selected.
+    fn arrange(&mut self, change: impl FnOnce(&mut Self)) {
         let selected = self.lock().map(|held| held.key.clone());
-        self.order = order;
-        self.arrange(selected.as_ref());
-    }
-
-    fn set_filter(&mut self, filter: String) {
-        let selected = self.lock().map(|held| held.key.clone());
-        self.filter = filter;
-        self.arrange(selected.as_ref());
-    }
-
-    /// Filters and orders the rows.
-    fn arrange(&mut self, selected: Option<&Key>) {
+        change(self);
         let Self { rows, filter, order, .. } = self;
         let fits = |row: &Row| {
             filter.is_empty()
@@ -280,7 +265,7 @@ impl Table {
             let before = if order.reversed { before.reverse() } else { before };
             before.then_with(|| rows[*a].held.key.cmp(&rows[*b].held.key))
         });
-        let place = selected.and_then(|key| self.shown.iter().position(|at| self.rows[*at].held.key == *key));
+        let place = selected.and_then(|key| self.shown.iter().position(|at| self.rows[*at].held.key == key));
         self.selected = place.unwrap_or(self.selected).min(self.shown.len().saturating_sub(1));
     }
 
@@ -453,15 +438,10 @@ impl By {
         }
     }
 
-    const fn next(self) -> Self {
-        match self {
-            Self::Waiting => Self::Waited,
-            Self::Waited => Self::Held,
-            Self::Held => Self::Ends,
-            Self::Ends => Self::Key,
-            Self::Key => Self::Holder,
-            Self::Holder => Self::Waiting,
-        }
+    /// The one after it, in their order.
+    fn next(self) -> Self {
+        let all = Self::value_variants();
+        all[(self as usize + 1) % all.len()]
     }
 
     const fn name(self) -> &'static str {

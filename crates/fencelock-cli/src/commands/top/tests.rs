@@ -223,7 +223,7 @@ fn control_c_quits_and_control_z_stops_everywhere() {
 fn trouble_is_shown_beside_the_last_list_to_its_end() {
     let mut table = three();
     let trouble = "the backend of the locks cannot be reached: redis://locks.example:6379: connection refused";
-    table.on_trouble(trouble.to_owned());
+    table.trouble = Some(trouble.to_owned());
     let lines = screen(&mut table, (80, 24));
     assert!(lines[1].starts_with("3 locks, 2 waiting, longest wait 3 min 10 s 0 s ago; now: the"), "{lines:#?}");
     assert!(lines[2].ends_with("connection refused") && lines[3].starts_with("KEY "), "{lines:#?}");
