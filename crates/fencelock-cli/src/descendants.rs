@@ -1,7 +1,7 @@
 //! All descendants of this process, including those in another process group or session, and those whose parent has exited. This
 //! process is a child subreaper, so orphans stay below it.
 
-use crate::proc::{Process, children, every_number, user_of};
+use crate::proc::{Process, children, every_number};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process_group, test_kill_process, wait};
 use std::collections::HashSet;
@@ -21,20 +21,13 @@ pub(crate) struct Descendants {
     signalled: HashSet<(Pid, u64)>,
 }
 
-/// A process that cannot be signalled.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct UnsignalledProcess {
-    pub(crate) pid: i32,
-    /// The user that it runs as; `None` if the system hides it.
-    pub(crate) uid: Option<u32>,
-}
-
 /// The result of a kill round.
 #[derive(Debug, Default)]
 pub(crate) struct Round {
     /// The number of live processes that received the signal.
     pub(crate) left: usize,
-    pub(crate) refused: Vec<UnsignalledProcess>,
+    /// Those that cannot be signalled.
+    pub(crate) refused: Vec<Process>,
 }
 
 /// Sets whether orphaned descendants become children of this process. Not possible everywhere.
@@ -63,7 +56,7 @@ impl Descendants {
     }
 
     /// Sends TERM to a group atomically. Returns the members that refuse it.
-    pub(crate) fn term_group(&mut self, group: Pid) -> Vec<UnsignalledProcess> {
+    pub(crate) fn term_group(&mut self, group: Pid) -> Vec<Process> {
         let mut members = self.living();
         members.retain(|process| process.group == group.as_raw_pid());
         let _ = kill_process_group(group, Signal::TERM);
@@ -72,16 +65,16 @@ impl Descendants {
         let _ = kill_process_group(group, Signal::CONT);
         self.signalled.extend(members.iter().filter_map(|process| Some((process.pid, process.start?))));
         members.retain(|process| test_kill_process(process.pid) == Err(Errno::PERM));
-        members.into_iter().map(unsignalled).collect()
+        members
     }
 
     /// Sends TERM to the descendants that have not received it, because some programs exit immediately on a second one. Returns
     /// those that refuse it.
-    pub(crate) fn term_others(&mut self) -> Vec<UnsignalledProcess> {
+    pub(crate) fn term_others(&mut self) -> Vec<Process> {
         let mut others = self.living();
         others.retain(|process| process.start.is_none_or(|start| self.signalled.insert((process.pid, start))));
         others.retain(|process| process.send(Signal::TERM) == Err(Errno::PERM));
-        others.into_iter().map(unsignalled).collect()
+        others
     }
 
     /// Sends KILL to all descendants. Repeat it until none is left, as processes may start others meanwhile.
@@ -90,7 +83,7 @@ impl Descendants {
         for process in self.living() {
             match process.send(Signal::KILL) {
                 Ok(()) => round.left += 1,
-                Err(Errno::PERM) => round.refused.push(unsignalled(process)),
+                Err(Errno::PERM) => round.refused.push(process),
                 // It has exited.
                 Err(_) => {}
             }
@@ -139,10 +132,6 @@ fn below(root: Pid, children: impl Fn(Pid) -> Vec<Process>) -> Vec<Process> {
         }
     }
     found
-}
-
-fn unsignalled(process: Process) -> UnsignalledProcess {
-    UnsignalledProcess { pid: process.pid.as_raw_pid(), uid: user_of(process.pid.as_raw_pid()) }
 }
 
 /// The processes that are alive, but for `spared`. A process whose parent exits during a scan may be on no list that the scan reads. So

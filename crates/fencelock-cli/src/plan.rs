@@ -235,16 +235,13 @@ fn once(run: &Run, keys: &[String]) -> Result<Option<OnceRule>, String> {
 
 /// The command to run. Refuses options that only flock(1) supports.
 fn command(run: &Run) -> Result<Vec<OsString>, String> {
-    let refused = [
-        (
-            run.flock.unlock,
-            "-u: `run` releases the lock when the command exits; use `fencelock release` for a lock of `acquire`",
-        ),
-        (run.flock.no_fork, "-F: the command always runs in a separate process, so that the lock can be renewed"),
-    ];
-    if let Some((_, why)) = refused.iter().find(|(given, _)| *given) {
-        return Err((*why).to_owned());
-    }
+    let refused = if run.flock.unlock {
+        Some("-u: `run` releases the lock when the command exits; use `fencelock release` for a lock of `acquire`")
+    } else {
+        let why = "-F: the command always runs in a separate process, so that the lock can be renewed";
+        run.flock.no_fork.then_some(why)
+    };
+    refused.map_or(Ok(()), |why| Err(why.to_owned()))?;
     if let Some(line) = &run.flock.line {
         let shell = std::env::var_os("SHELL").filter(|shell| !shell.is_empty());
         return Ok(vec![shell.unwrap_or_else(|| "/bin/sh".into()), "-c".into(), line.clone()]);

@@ -1,18 +1,19 @@
 use crate::change::Change;
 use crate::child::Child;
-use crate::descendants::{Round, UnsignalledProcess};
+use crate::descendants::Round;
 use crate::exit::Exit;
 use crate::json::millis;
 use crate::kill_policy::{Action, Cause, DueIn, KillPolicy};
 use crate::parent_death_watcher::{Deadlines, WatcherMessage};
 use crate::plan::Rules;
+use crate::proc::{Process, user_of};
 use crate::report::{Event, Reporter};
 use crate::signals;
 use crate::signals::{Signals, is_interrupt, is_termination};
 use crate::terminal::{Terminal, has_job_control, stop_job};
 use fencelock::backends::BootClock;
 use fencelock::{Clock, Held, HeldAll, Loss, Moment, Span};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use serde_json::json;
 use std::io;
 use std::time::Duration;
@@ -34,7 +35,7 @@ pub(crate) struct Supervisor {
     report: Reporter,
     grace: Duration,
     /// The processes that cannot be signalled and were reported.
-    refused: Vec<UnsignalledProcess>,
+    refused: Vec<Pid>,
     /// Consecutive kill rounds that found no process.
     idle_rounds: u32,
     /// The next TSTP is the one that this process sent to its own job.
@@ -271,17 +272,17 @@ impl Supervisor {
         left
     }
 
-    /// Reports each process that cannot be killed, once.
-    fn report_refused(&mut self, refused: Vec<UnsignalledProcess>) {
-        for process in refused {
-            if !self.refused.contains(&process) {
-                let UnsignalledProcess { pid, uid } = process;
+    /// Reports each process that cannot be signalled, once, and the user that it runs as, unless the system hides it.
+    fn report_refused(&mut self, refused: Vec<Process>) {
+        for Process { pid, .. } in refused {
+            if !self.refused.contains(&pid) {
+                let (number, uid) = (pid.as_raw_pid(), user_of(pid.as_raw_pid()));
                 let user = uid.map_or_else(|| "another user".to_owned(), |uid| format!("user {uid}"));
                 let text = format!(
-                    "process {pid} runs as {user} and cannot be signalled: it is still running, and may overlap the next holder"
+                    "process {number} runs as {user} and cannot be signalled: it is still running, and may overlap the next holder"
                 );
-                self.report(Event::notice("refused", text, json!({ "pid": pid, "uid": uid })), None);
-                self.refused.push(process);
+                self.report(Event::notice("refused", text, json!({ "pid": number, "uid": uid })), None);
+                self.refused.push(pid);
             }
         }
     }

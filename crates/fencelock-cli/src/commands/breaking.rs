@@ -38,21 +38,18 @@ pub(super) async fn break_lock(breaking: &Break, client: &Client, context: &Cont
         Eviction::Evicted => {
             let mut answer = state(seen.key.as_str(), Some(&seen), queues);
             answer["broken"] = true.into();
-            context.answer_with(|| answer, || broken(&seen))?;
+            context.answer_with(&answer, &broken(&seen))
         }
-        Eviction::Changed(None) => {
-            return nothing_to_break(&breaking.key, "free now, nothing to do", queues, context);
-        }
+        Eviction::Changed(None) => nothing_to_break(&breaking.key, "free now, nothing to do", queues, context),
         Eviction::Changed(Some(now)) => {
             let why = format!("{key} is now {}: nothing was done, run the command again", holding(&now));
-            return Err(Failure::new(Exit::Busy, why));
+            Err(Failure::new(Exit::Busy, why))
         }
         Eviction::Refused(why) => {
-            return Err(Failure::new(Exit::Usage, format!("{key}: {}", out_of_reach(seen.first()).unwrap_or(why))));
+            Err(Failure::new(Exit::Usage, format!("{key}: {}", out_of_reach(seen.first()).unwrap_or(why))))
         }
-        other => return Err(Failure::new(Exit::Usage, format!("{key}: {other:?}"))),
+        other => Err(Failure::new(Exit::Usage, format!("{key}: {other:?}"))),
     }
-    Ok(Exit::Success)
 }
 
 /// The holder, if a keeper of this machine has its lock.
@@ -190,8 +187,7 @@ fn permitted(breaking: &Break, kind: Kind) -> Result<(), String> {
 fn nothing_to_break(key: &str, why: &str, queues: bool, context: &Context) -> Result<Exit, Failure> {
     let mut answer = state(key, None, queues);
     answer["broken"] = false.into();
-    context.answer_with(|| answer, || format!("{}: {why}", plain(key)))?;
-    Ok(Exit::Success)
+    context.answer_with(&answer, &format!("{}: {why}", plain(key)))
 }
 
 /// The result, with the state of the lock before it was broken.

@@ -34,15 +34,13 @@ pub(super) async fn renew(renew: Renew, context: &Context) -> Result<Exit, Failu
                 return Err(Failure::new(Exit::Usage, why));
             }
             let lease = lease.map_err(|reason| after_acquire(&reason));
-            match &lease {
-                Err(reason) if !context.report.json => return Err(not_held(&renew.key, reason)),
-                // A renewal never shortens the lease.
-                _ => context.answer_with(
-                    || json(&renew, &lease),
-                    || format!("{}: held for at least another {}", plain(&renew.key), Span(renew.ttl)),
-                )?,
+            if let (Err(reason), false) = (&lease, context.report.json) {
+                return Err(not_held(&renew.key, reason));
             }
-            Ok(if lease.is_ok() { Exit::Success } else { Exit::Lost })
+            // A renewal never shortens the lease.
+            let text = format!("{}: held for at least another {}", plain(&renew.key), Span(renew.ttl));
+            let success = context.answer_with(&json(&renew, &lease), &text)?;
+            Ok(if lease.is_ok() { success } else { Exit::Lost })
         })
         .await
 }
@@ -50,8 +48,8 @@ pub(super) async fn renew(renew: Renew, context: &Context) -> Result<Exit, Failu
 /// A lock of `acquire --while-pid` is renewed by its keeper.
 fn until_the_end(renew: &Renew, kept: &Kept, context: &Context) -> Result<Exit, Failure> {
     let (key, command) = (plain(&renew.key), plain(&kept.command));
-    let text = || format!("{key}: held until process {} ({command}) ends, without renewals", kept.pid);
-    context.answer_with(|| json(renew, &Ok(Duration::MAX)), text).map(|()| Exit::Success)
+    let text = format!("{key}: held until process {} ({command}) ends, without renewals", kept.pid);
+    context.answer_with(&json(renew, &Ok(Duration::MAX)), &text)
 }
 
 fn json(renew: &Renew, lease: &Result<Duration, String>) -> Value {
@@ -158,10 +156,10 @@ fn report(done: &Done, context: &Context) -> Result<Exit, Failure> {
     for key in &done.keys {
         match done.released {
             Some(false) if !context.report.json => return Err(not_held(key, why.unwrap_or_default())),
-            Some(released) => context.answer_with(
-                || json!({ "key": key, "released": released, "reason": done.why }),
-                || format!("{}: released", plain(key)),
-            )?,
+            Some(released) => {
+                let json = json!({ "key": key, "released": released, "reason": done.why });
+                context.answer_with(&json, &format!("{}: released", plain(key)))?;
+            }
             None => {
                 let why = why.unwrap_or("its keeper gave no reason");
                 return Err(Failure::new(Exit::Unreachable, format!("the release of {key} is not confirmed: {why}")));

@@ -3,7 +3,7 @@ use super::owner::Process;
 use super::socket::{FIRST, accept, address, listen};
 use super::system_log::warn;
 use super::watched::Watched;
-use crate::args::{Command, Common};
+use crate::args::{Acquire, Command, Common};
 use crate::context::{CLOSING, Context};
 use crate::descendants::end_group_of;
 use crate::exit::{Exit, Failure};
@@ -65,8 +65,7 @@ fn execute(job: Job, front: OwnedFd) -> Exit {
     };
     // What concerns the connection, the parent says too.
     let context = Context::new(&Common { quiet: true, ..arguments.common.clone() }, settings, false);
-    let Command::Acquire(acquire) = &arguments.command else { return Exit::Usage };
-    let Some(pid) = acquire.while_pid else { return Exit::Usage };
+    let Command::Acquire(Acquire { while_pid: Some(pid), .. }) = arguments.command else { return Exit::Usage };
     let watched = Watched::of_descriptor(pid, process);
     // The socket of the parent becomes the process, which shows whom this is a keeper of.
     let _ = rustix::stdio::dup2_stdin(&watched);

@@ -2,14 +2,14 @@
 
 use crate::exit::{Exit, Failure, exit_and_advice};
 use crate::json;
-use fencelock::{Error, Expiry, Occupant};
+use fencelock::Error;
 use serde::de::{DeserializeOwned, Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
+use std::collections::VecDeque;
 use std::fmt::Arguments;
 use std::io::{self, Write};
-use std::mem::take;
 use std::time::Duration;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
@@ -83,16 +83,10 @@ impl From<Error> for ErrorReply {
         }
         match &error {
             Error::Busy { holders, expires_in, waited, .. } => {
-                let (holder, foreign) = match holders.first() {
-                    Occupant::Holder(holder) => (json::owner(&holder.owner), Value::Null),
-                    Occupant::Foreign(foreign) => (Value::Null, foreign.to_string().into()),
-                };
-                let left = if let Expiry::In(left) = expires_in { seconds(*left) } else { Value::Null };
-                refusal
-                    .with("holder", holder)
-                    .with("foreign", foreign)
-                    .with("remaining", left)
-                    .with("waited", seconds(*waited))
+                let mut by = json::with_occupant(json!({}), holders.first());
+                let left = expires_in.span().map(seconds);
+                let refusal = refusal.with("holder", by["owner"].take()).with("foreign", by["foreign"].take());
+                refusal.with("remaining", left).with("waited", seconds(*waited))
             }
             Error::Unreachable { waited, .. } => refusal.with("waited", seconds(*waited)),
             _ => refusal,
@@ -289,13 +283,12 @@ pub(super) enum Window {
 /// What a client has not read yet.
 pub(crate) struct Unread<W> {
     stream: W,
-    bytes: Vec<u8>,
-    written: usize,
+    bytes: VecDeque<u8>,
 }
 
 impl<W: AsyncWrite + Unpin> Unread<W> {
     pub(crate) fn new(stream: W) -> Self {
-        Self { stream, bytes: Vec::new(), written: 0 }
+        Self { stream, bytes: VecDeque::new() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -316,7 +309,7 @@ impl<W: AsyncWrite + Unpin> Unread<W> {
     }
 
     fn push(&mut self, members: Arguments<'_>) -> io::Result<()> {
-        if self.bytes.len() - self.written > UNREAD {
+        if self.bytes.len() > UNREAD {
             return Err(io::Error::new(io::ErrorKind::TimedOut, format!("it has left {UNREAD} bytes unread")));
         }
         writeln!(self.bytes, r#"{{"jsonrpc":"2.0",{members}}}"#)
@@ -324,24 +317,18 @@ impl<W: AsyncWrite + Unpin> Unread<W> {
 
     /// Writes a part. Cancel safe.
     pub(super) async fn write(&mut self) -> io::Result<()> {
-        let written = self.stream.write(&self.bytes[self.written..]).await?;
-        if written == 0 {
+        if self.stream.write_buf(&mut self.bytes).await? == 0 {
             return Err(io::ErrorKind::WriteZero.into());
         }
-        self.written += written;
-        if self.written == self.bytes.len() {
-            (self.bytes, self.written) = (Vec::new(), 0);
-        } else if self.written > UNREAD {
-            self.bytes.drain(..take(&mut self.written));
+        if self.bytes.is_empty() {
+            self.bytes = VecDeque::new();
         }
         Ok(())
     }
 
     /// Writes all of it.
     pub(crate) async fn flush(&mut self) -> io::Result<()> {
-        while !self.is_empty() {
-            self.write().await?;
-        }
+        self.stream.write_all_buf(&mut self.bytes).await?;
         self.stream.flush().await
     }
 }

@@ -16,17 +16,12 @@ pub(super) async fn once(once: &Once, client: &Client, context: &Context) -> Res
     } else {
         client.last_success(&once.key).await?
     };
-    let Some(done) = done else {
-        answer(once, None, "not done in this window", context)?;
-        return Ok(Exit::Success);
-    };
+    let Some(done) = done else { return answer(once, None, "not done in this window", context) };
     if !once.clear {
-        answer(once, Some(&done), &done.to_string(), context)?;
-        return Ok(Exit::Success);
+        return answer(once, Some(&done), &done.to_string(), context);
     }
     if client.once(&once.key, ANY_WINDOW).clear(&done).await? {
-        answer(once, None, &format!("cleared, it may run again; it was {done}"), context)?;
-        return Ok(Exit::Success);
+        return answer(once, None, &format!("cleared, it may run again; it was {done}"), context);
     }
     let why = format!("{}: the record has changed, and was not removed: run the command again", plain(&once.key));
     Err(Failure::new(Exit::Busy, why))
@@ -35,7 +30,7 @@ pub(super) async fn once(once: &Once, client: &Client, context: &Context) -> Res
 /// A record is removed for all windows.
 const ANY_WINDOW: Duration = Duration::from_secs(86_400);
 
-fn answer(once: &Once, done: Option<&WindowDone>, text: &str, context: &Context) -> Result<(), Failure> {
-    let json = || json!({ "key": once.key, "done": done.map(window_done) });
-    context.answer_with(json, || format!("{}: {}", plain(&once.key), plain(text)))
+fn answer(once: &Once, done: Option<&WindowDone>, text: &str, context: &Context) -> Result<Exit, Failure> {
+    let json = json!({ "key": once.key, "done": done.map(window_done) });
+    context.answer_with(&json, &format!("{}: {}", plain(&once.key), plain(text)))
 }

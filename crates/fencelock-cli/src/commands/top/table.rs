@@ -13,14 +13,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The order of the locks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Order {
     pub(super) by: By,
     pub(super) reversed: bool,
 }
 
 /// What the screen shows, and what a key does. It sends nothing and reads no clock but for ages.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Table {
     pub(super) backend: String,
     /// Whether the number of waiters is known.
@@ -54,8 +54,9 @@ struct Row {
 }
 
 /// What the keys act on.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) enum Focus {
+    #[default]
     Rows,
     Filter,
     /// The lock, the last inspection of it, which may have found it free, and the first line on the screen.
@@ -90,22 +91,7 @@ const PAGE: usize = 10;
 
 impl Table {
     pub(super) fn new(backend: String, queues: bool, order: Order) -> Self {
-        Self {
-            backend,
-            queues,
-            order,
-            filter: String::new(),
-            rows: Vec::new(),
-            watch: Watch::default(),
-            shown: Vec::new(),
-            selected: 0,
-            top: 0,
-            focus: Focus::Rows,
-            breaking: false,
-            listed: None,
-            trouble: None,
-            notice: None,
-        }
+        Self { backend, queues, order, ..Self::default() }
     }
 
     /// All locks, in place of those before: what was `asked` for then.

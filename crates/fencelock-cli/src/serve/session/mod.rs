@@ -73,7 +73,7 @@ struct Asked {
     /// `None` if it asks for no lock.
     wanted: Option<Arc<Wanted>>,
     /// Who has cancelled it. They are answered with it.
-    cancels: Vec<Option<Id>>,
+    cancels: Vec<Id>,
     /// Ends it with this answer, once.
     end: Option<oneshot::Sender<Answer>>,
 }
@@ -104,8 +104,6 @@ impl<W> Drop for Session<W> {
 impl<W: AsyncWrite + Unpin> Session<W> {
     pub(crate) fn new(server: Arc<Server>, number: u64, visible: Arc<Visible>, writer: W) -> Self {
         server.sessions().insert(number, Arc::clone(&visible));
-        let (unread, requests, works, bell) =
-            (Unread::new(writer), Vec::new(), FuturesUnordered::new(), Arc::default());
         let (shown, changes) = visible.process.as_ref().map(|of| (unbounded_channel(), of.changes.subscribe())).unzip();
         Self {
             server,
@@ -113,10 +111,10 @@ impl<W: AsyncWrite + Unpin> Session<W> {
             visible,
             shown,
             changes,
-            unread,
-            requests,
-            works,
-            bell,
+            unread: Unread::new(writer),
+            requests: Vec::new(),
+            works: FuturesUnordered::new(),
+            bell: Arc::default(),
             due: Instant::now(),
             is_ending: false,
         }
@@ -161,7 +159,7 @@ impl<W: AsyncWrite + Unpin> Session<W> {
                     deadline = *end.borrow_and_update();
                     self.end(deadline)?;
                 }
-                () = until(deadline), if deadline.is_some() => return Ok(()),
+                () = sleep_until(deadline.unwrap_or(self.due)), if deadline.is_some() => return Ok(()),
                 written = self.unread.write(), if !self.unread.is_empty() => written?,
                 Some(shown) = async { self.shown.as_mut()?.1.recv().await } => self.unread.notify("shown", &json!(shown))?,
                 Some(()) = async { self.changes.as_mut()?.changed().await.ok() } => self.settle(|_| true),
@@ -332,7 +330,7 @@ impl<W: AsyncWrite + Unpin> Session<W> {
         wanted.has = Process::has(&self.visible.holds(), &wanted)?;
         wanted.plan.has = wanted.has.iter().map(|guard| guard.key().to_string()).collect();
         if wanted.has.iter().any(|guard| guard.mode() == Mode::Exclusive) {
-            return Ok(Some(self.keep(id, &wanted.into(), Vec::new(), (None, None))));
+            return Ok(Some(self.keep(id, wanted.into(), Vec::new(), (None, None))));
         }
         self.check_room()?;
         let waiting = self.requests.iter().filter(|request| request.wanted.is_some()).count();
@@ -384,7 +382,7 @@ impl<W: AsyncWrite + Unpin> Session<W> {
         let answer = self.result(id, done);
         self.unread.answer(id, &answer)?;
         let result = Ok(answer.unwrap_or_else(|_| json!({})));
-        cancels.iter().flatten().try_for_each(|id| self.unread.answer(id, &result))
+        cancels.iter().try_for_each(|id| self.unread.answer(id, &result))
     }
 
     fn result(&mut self, id: &Id, done: Result<Done, ErrorReply>) -> Answer {
@@ -401,12 +399,11 @@ impl<W: AsyncWrite + Unpin> Session<W> {
             return Ok(result);
         }
         let granted = guards.into_guards().into_iter().map(Arc::new).collect();
-        Ok(self.keep(id, &wanted, granted, rest))
+        Ok(self.keep(id, wanted, granted, rest))
     }
 
     /// Makes a hold of what was granted, and of what its owner has.
-    fn keep(&mut self, id: &Id, wanted: &Arc<Wanted>, mut granted: Vec<Arc<Guard>>, rest: Rest) -> Value {
-        let mut wanted = Arc::clone(wanted);
+    fn keep(&mut self, id: &Id, mut wanted: Arc<Wanted>, mut granted: Vec<Arc<Guard>>, rest: Rest) -> Value {
         if !wanted.has.is_empty() {
             granted.append(&mut Arc::make_mut(&mut wanted).has);
             granted.sort_by(|one, other| one.key().cmp(other.key()));
@@ -445,7 +442,7 @@ impl<W: AsyncWrite + Unpin> Session<W> {
     fn cancel(&mut self, by: Option<Id>, id: &Id) -> io::Result<()> {
         let mut requests = self.requests.iter_mut();
         if let Some(request) = requests.find(|request| request.wanted.is_some() && request.id == *id) {
-            request.cancels.push(by);
+            request.cancels.extend(by);
             request.end(Err(ErrorReply::cancelled()));
             return Ok(());
         }
@@ -470,12 +467,6 @@ fn take(holds: &mut Holds, number: u64, is_of_once: bool) -> Result<Hold, ErrorR
 
 fn unknown(hold: u64) -> ErrorReply {
     ErrorReply::of(Exit::Usage, format!("{hold} is no hold of this session, or it was released"))
-}
-
-async fn until(deadline: Option<Instant>) {
-    if let Some(deadline) = deadline {
-        sleep_until(deadline).await;
-    }
 }
 
 #[cfg(test)]
