@@ -11,7 +11,7 @@ use std::time::Duration;
 /// The state of a command that runs under a lock. Times are counted from the acquisition.
 #[derive(Debug, Default)]
 pub(crate) struct KillPolicy {
-    rules: Rules,
+    pub(crate) rules: Rules,
     /// The first INT or TERM that was received, and when.
     request: Option<(Signal, Duration)>,
     /// Termination has started; KILL is due at this time.

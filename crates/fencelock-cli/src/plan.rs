@@ -1,6 +1,6 @@
 use crate::args::{Acquire, OnLost, Run};
 use crate::commands::elect::args::Elect;
-use crate::commands::once::args::OnceWindow;
+use crate::commands::once::args::OncePer;
 use crate::mode::ModeArguments;
 use crate::paths::{PathArguments, is_part};
 use fencelock::contract::KeySet;
@@ -40,7 +40,7 @@ pub(crate) struct Plan {
     pub(crate) slots: Option<u32>,
     /// The command succeeds at most once in each window.
     #[serde(skip)]
-    pub(crate) once: Option<OnceRule>,
+    pub(crate) once: Option<OncePer>,
     /// Pass the password to the command.
     pub(crate) pass_url: bool,
     /// Where to write what became of it.
@@ -54,13 +54,6 @@ pub(crate) struct Plan {
     /// Also a lock that is a slot of a key is in the way.
     #[serde(skip)]
     pub(crate) awaits_slots: bool,
-}
-
-/// At most one success, or one start, in each window.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct OnceRule {
-    pub(crate) window: OnceWindow,
-    pub(crate) even_if_failed: bool,
 }
 
 /// When to terminate the command.
@@ -222,7 +215,7 @@ fn mode(arguments: ModeArguments, slots: Option<u32>, keys: &[String]) -> Result
 }
 
 /// The rule of `--once-per` or `--min-interval`, for one key.
-fn once(run: &Run, keys: &[String]) -> Result<Option<OnceRule>, String> {
+fn once(run: &Run, keys: &[String]) -> Result<Option<OncePer>, String> {
     let window = run.once.window;
     if !window.check()? {
         return Ok(None);
@@ -230,7 +223,7 @@ fn once(run: &Run, keys: &[String]) -> Result<Option<OnceRule>, String> {
     if keys.len() > 1 {
         return Err(format!("{} is for one KEY, and there are {}", window.option(), keys.len()));
     }
-    Ok(Some(OnceRule { window, even_if_failed: run.once.even_if_failed }))
+    Ok(Some(run.once))
 }
 
 /// The command to run. Refuses options that only flock(1) supports.

@@ -24,7 +24,6 @@ use tokio::time::{Instant, sleep};
 pub(crate) struct Supervisor {
     /// The locks that the command runs under.
     held: HeldAll,
-    keys: Vec<String>,
     /// The first of them that was lost.
     lost: Option<Loss>,
     child: Child,
@@ -33,7 +32,6 @@ pub(crate) struct Supervisor {
     /// When the lock was acquired.
     since: Instant,
     report: Reporter,
-    grace: Duration,
     /// The processes that cannot be signalled and were reported.
     refused: Vec<Pid>,
     /// Consecutive kill rounds that found no process.
@@ -73,7 +71,6 @@ impl Supervisor {
         report: Reporter,
     ) -> Self {
         Self {
-            keys: held.keys().into_iter().map(ToString::to_string).collect(),
             held,
             lost: None,
             child,
@@ -81,7 +78,6 @@ impl Supervisor {
             kill_policy: KillPolicy::new(rules),
             since,
             report,
-            grace: rules.grace,
             refused: Vec::new(),
             idle_rounds: 0,
             own_stop: false,
@@ -168,7 +164,7 @@ impl Supervisor {
         }
         let due = self.kill_policy.next_wakeup(self.since.elapsed(), self.held.remaining())?;
         // Update the watcher several times per grace period, so that it does not act too early.
-        Some(due.min((self.grace / UPDATES_PER_GRACE).max(POLL_INTERVAL)))
+        Some(due.min((self.kill_policy.rules.grace / UPDATES_PER_GRACE).max(POLL_INTERVAL)))
     }
 
     fn apply(&mut self, action: Action) {
@@ -176,8 +172,11 @@ impl Supervisor {
             Action::Forward(signal) => self.forward(signal),
             Action::Terminate(cause) => {
                 let why = self.why(&cause);
-                let text = format!("{why}; terminating the command (TERM, then KILL in {})", Span(self.grace));
-                let fields = json!({ "reason": why, "grace_ms": millis(self.grace) });
+                let text = format!(
+                    "{why}; terminating the command (TERM, then KILL in {})",
+                    Span(self.kill_policy.rules.grace)
+                );
+                let fields = json!({ "reason": why, "grace_ms": millis(self.kill_policy.rules.grace) });
                 self.report(Event::notice("terminating", text, fields), Some(&cause));
                 self.cause = Some(cause);
                 self.term_group();
@@ -203,7 +202,8 @@ impl Supervisor {
             Some(Cause::Ending) => self.ends_first().map(|held| held.key().as_str()),
             _ => None,
         };
-        self.report.emit(&event.about(&self.keys, one));
+        let keys: Vec<_> = self.held.keys().into_iter().map(ToString::to_string).collect();
+        self.report.emit(&event.about(&keys, one));
     }
 
     /// The cause, and why the lock could not be renewed.

@@ -75,17 +75,14 @@ pub(crate) async fn claim_as(plan: &Plan, lock: Lock, client: &Client) -> Result
             OnceStart::AlreadyDone(done) => Claimed::AlreadyDone(done),
         });
     }
-    if let Some(locks) = plan.of_path() {
-        let guards = client.lock_each(locks).settings_of(&lock).await?;
-        return Ok(Claimed::Held { guards, once: None, slot: None });
-    }
-    let guards = match (plan.mode, keys) {
-        (Mode::Permits { weight, limit, .. }, [key]) => {
+    let guards = match (plan.of_path(), plan.mode, keys) {
+        (Some(locks), ..) => client.lock_each(locks).settings_of(&lock).await?,
+        (_, Mode::Permits { weight, limit, .. }, [key]) => {
             client.semaphore(key, limit).settings_of(&lock).acquire(weight).await?.into()
         }
-        (Mode::Shared, [_]) => lock.shared().await?.into(),
-        (Mode::Shared, _) => client.lock_all(keys).settings_of(&lock).shared().await?,
-        (_, [_]) => lock.await?.into(),
+        (_, Mode::Shared, [_]) => lock.shared().await?.into(),
+        (_, Mode::Shared, _) => client.lock_all(keys).settings_of(&lock).shared().await?,
+        (_, _, [_]) => lock.await?.into(),
         _ => client.lock_all(keys).settings_of(&lock).await?,
     };
     Ok(Claimed::Held { guards, once: None, slot: None })

@@ -22,7 +22,10 @@ pub(super) async fn renew(renew: Renew, context: &Context) -> Result<Exit, Failu
             let holds: Option<Vec<Kept>> = keeper::ask_holder(client, &backend, held, &Request::Holds).await?;
             let holds = holds.unwrap_or_default();
             if let Some(kept) = holds.iter().find(|kept| kept.lost.is_none() && kept.keys.contains(&renew.key)) {
-                return until_the_end(&renew, kept, context);
+                // Its keeper renews it.
+                let (key, command) = (plain(&renew.key), plain(&kept.command));
+                let text = format!("{key}: held until process {} ({command}) ends, without renewals", kept.pid);
+                return context.answer_with(&json(&renew, &Ok(Duration::MAX)), &text);
             }
             let lease = match client.renew(&renew.key, holder, renew.ttl).await {
                 Err(Error::Lost { reason, .. }) => Err(reason),
@@ -43,13 +46,6 @@ pub(super) async fn renew(renew: Renew, context: &Context) -> Result<Exit, Failu
             Ok(if lease.is_ok() { success } else { Exit::Lost })
         })
         .await
-}
-
-/// A lock of `acquire --while-pid` is renewed by its keeper.
-fn until_the_end(renew: &Renew, kept: &Kept, context: &Context) -> Result<Exit, Failure> {
-    let (key, command) = (plain(&renew.key), plain(&kept.command));
-    let text = format!("{key}: held until process {} ({command}) ends, without renewals", kept.pid);
-    context.answer_with(&json(renew, &Ok(Duration::MAX)), &text)
 }
 
 fn json(renew: &Renew, lease: &Result<Duration, String>) -> Value {

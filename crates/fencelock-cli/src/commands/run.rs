@@ -123,7 +123,7 @@ async fn hold(
             return Ok(Ended::by_itself(signal));
         }
         result = claim(plan, client, &progress) => result,
-        refused = held_above(plan, backend, client) => {
+        refused = held_above(plan, None, backend, client) => {
             progress.clear();
             return Err(refused);
         }

@@ -38,7 +38,7 @@ pub(super) async fn wait(wait: Wait, context: &Context) -> Result<Exit, Failure>
             tokio::select! {
                 biased;
                 ended = until_free(&wait, client, context) => ended,
-                refused = held_above(&plan, &backend, client) => Err(refused),
+                refused = held_above(&plan, None, &backend, client) => Err(refused),
             }
         })
         .await

@@ -1,4 +1,4 @@
-use super::above::held_above_but;
+use super::above::held_above;
 use super::asked::Asked;
 use super::socket::{Peer, address, unreachable_keeper};
 use super::watched::Watched;
@@ -64,11 +64,11 @@ async fn ask(wanted: &Wanted, watched: &Watched, backend: &str, client: &Client)
             Some(keeper) => keeper,
             None => start(watched).await?,
         };
-        let own = Some((&process, keeper.pid));
+        let own = Some((owner, &process, keeper.pid));
         let asked = tokio::select! {
             biased;
             asked = keeper.ask(&request, |shown| progress.show(shown)) => asked,
-            refused = held_above_but(&wanted.plan, owner, own, backend, client) => Err(refused),
+            refused = held_above(&wanted.plan, own, backend, client) => Err(refused),
         };
         progress.clear();
         match asked? {

@@ -16,6 +16,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::process::Stdio;
+use std::time::Duration;
 
 /// Runs the watcher: starts the command, reports its state, and kills it with all descendants when the wrapper is dead or
 /// late.
@@ -174,10 +175,7 @@ impl Watcher {
         let next = self.deadlines.term.min(self.deadlines.kill);
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         let micros = if next == Moment::NEVER { 0 } else { next.as_micros().max(1) };
-        let it_value = Timespec {
-            tv_sec: i64::try_from(micros / 1_000_000).unwrap_or(i64::MAX),
-            tv_nsec: i64::try_from(micros % 1_000_000).unwrap_or(0) * 1000,
-        };
+        let it_value = Duration::from_micros(micros).try_into().unwrap_or(zero);
         // The arguments are valid, and there is no other reason to fail.
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &Itimerspec { it_interval: zero, it_value });
     }

@@ -2,11 +2,11 @@
 
 use super::message::{ErrorReply, Lock, Mode as Shape, Seconds, Window, seconds};
 use crate::commands::claim::{Claimed, check_election, claim_as, settings};
-use crate::commands::once::args::OnceWindow;
+use crate::commands::once::args::{OncePer, OnceWindow};
 use crate::exit::Exit;
 use crate::json;
 use crate::keeper::{Asked, Keeping, Shows};
-use crate::plan::{OnceRule, Plan, Rules};
+use crate::plan::{Plan, Rules};
 use crate::values;
 use fencelock::contract::KeySet;
 use fencelock::{Client, EndWaker, FencingToken, Guard, Guards, Key, Mode, UnfinishedRun, WindowDone};
@@ -126,12 +126,12 @@ impl Wanted {
 
 impl Window {
     /// The rule of this window.
-    pub(super) fn rule(self) -> Result<OnceRule, ErrorReply> {
+    pub(super) fn rule(self) -> Result<OncePer, ErrorReply> {
         let window = match self {
             Self::Seconds(seconds) => seconds.get("window")?,
             Self::Text(text) => values::span(&text).map_err(|why| usage(format!("window: {why}")))?,
         };
-        Ok(OnceRule { window: OnceWindow { once_per: Some(window), ..OnceWindow::default() }, even_if_failed: false })
+        Ok(OncePer { window: OnceWindow { once_per: Some(window), ..OnceWindow::default() }, even_if_failed: false })
     }
 }
 

@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::pin::Pin;
 use std::time::Duration;
-use table::{Order, Table, Wish};
+use table::{Table, Wish};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 /// A list asks the server about each held lock, so after a list of many there is a pause: at most so many are listed per second.
@@ -58,8 +58,9 @@ pub(crate) async fn top(wanted: Top, context: &Context) -> Result<Exit, Failure>
 }
 
 fn new_table(client: &Client, wanted: &Top) -> Table {
-    let order = Order { by: wanted.sort, reversed: wanted.reverse };
-    Table::new(client.name(), client.capabilities().queues, order)
+    let mut table = Table::new(client.name(), client.capabilities().queues, wanted.sort);
+    table.reversed = wanted.reverse;
+    table
 }
 
 /// Writes what a screen would show, of all locks.

@@ -12,20 +12,14 @@ use std::ops::Range;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The order of the locks.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Order {
-    pub(super) by: By,
-    pub(super) reversed: bool,
-}
-
 /// What the screen shows, and what a key does. It sends nothing and reads no clock but for ages.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     pub(super) backend: String,
     /// Whether the number of waiters is known.
     pub(super) queues: bool,
-    order: Order,
+    by: By,
+    pub(super) reversed: bool,
     /// Only locks whose key or holder contains this, in lower case.
     filter: String,
     rows: Vec<Row>,
@@ -90,8 +84,8 @@ pub(super) const HEADS: [&str; 8] = ["KEY", "HELD FOR", "ENDS IN", "RENEWED", "W
 const PAGE: usize = 10;
 
 impl Table {
-    pub(super) fn new(backend: String, queues: bool, order: Order) -> Self {
-        Self { backend, queues, order, ..Self::default() }
+    pub(super) fn new(backend: String, queues: bool, by: By) -> Self {
+        Self { backend, queues, by, ..Self::default() }
     }
 
     /// All locks, in place of those before: what was `asked` for then.
@@ -166,8 +160,8 @@ impl Table {
             KeyCode::PageDown => self.selected = (self.selected + PAGE).min(last),
             KeyCode::Home => self.selected = 0,
             KeyCode::End => self.selected = last,
-            KeyCode::Char('s') => self.arrange(|table| table.order.by = table.order.by.next()),
-            KeyCode::Char('r') => self.arrange(|table| table.order.reversed ^= true),
+            KeyCode::Char('s') => self.arrange(|table| table.by = table.by.next()),
+            KeyCode::Char('r') => self.arrange(|table| table.reversed ^= true),
             KeyCode::Char('/') => (self.focus, self.notice) = (Focus::Filter, None),
             KeyCode::Esc => self.arrange(|table| table.filter.clear()),
             KeyCode::Char('b') => self.ask(),
@@ -239,7 +233,7 @@ impl Table {
     fn arrange(&mut self, change: impl FnOnce(&mut Self)) {
         let selected = self.lock().map(|held| held.key.clone());
         change(self);
-        let Self { rows, filter, order, .. } = self;
+        let Self { rows, filter, by, reversed, .. } = self;
         let fits = |row: &Row| {
             filter.is_empty()
                 || row.held.key.as_str().to_lowercase().contains(filter.as_str())
@@ -247,8 +241,8 @@ impl Table {
         };
         self.shown = (0..rows.len()).filter(|at| fits(&rows[*at])).collect();
         self.shown.sort_by(|a, b| {
-            let before = order.by.compare(&rows[*a], &rows[*b]);
-            let before = if order.reversed { before.reverse() } else { before };
+            let before = by.compare(&rows[*a], &rows[*b]);
+            let before = if *reversed { before.reverse() } else { before };
             before.then_with(|| rows[*a].held.key.cmp(&rows[*b].held.key))
         });
         let place = selected.and_then(|key| self.shown.iter().position(|at| self.rows[*at].held.key == key));
@@ -308,7 +302,7 @@ impl Table {
 
     /// The last lines: a question, or what was done and what the keys do.
     pub(super) fn foot(&self) -> String {
-        let (by, filter) = (self.order.by.name(), plain(&self.filter));
+        let (by, filter) = (self.by.name(), plain(&self.filter));
         let keys = match &self.focus {
             Focus::Filter => return format!("filter: {filter}_   enter keeps it, esc clears it"),
             Focus::Question(held) => {
