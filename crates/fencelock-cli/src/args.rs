@@ -1,3 +1,5 @@
+#![allow(clippy::doc_markdown, reason = "this is help text")]
+
 use crate::commands::elect::args::Elect;
 use crate::commands::once::args::{Once, OncePer};
 #[cfg(feature = "top")]
@@ -36,7 +38,6 @@ pub(crate) struct Common {
     /// URL of the backend [default: url in fencelock.toml, or a directory of the current user].
     ///
     /// If the URL has no password, it is read from the variable FENCELOCK_PASSWORD or from password_file=FILE in the URL.
-    #[allow(clippy::doc_markdown, reason = "this is help text")]
     // The variable may contain a password, so the help must not show its value.
     #[arg(long, global = true, env = "FENCELOCK_URL", hide_env_values = true, value_hint = ValueHint::Url)]
     pub(crate) url: Option<String>,
@@ -167,15 +168,11 @@ pub(crate) struct Run {
     /// with FENCELOCK_WEIGHT and FENCELOCK_PERMITS. FENCELOCK_OUTER lists the locks that this program
     /// itself runs under. FENCELOCK_KEYS, FENCELOCK_HOLDERS and FENCELOCK_FENCES have one line for each key: KEY, then
     /// those of --also in the given order; with several keys, the variables for a single key are not set.
-    #[allow(clippy::doc_markdown, reason = "this is help text")]
     #[arg(trailing_var_arg = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
     #[command(flatten)]
     pub(crate) patience: Patience,
-    #[command(flatten)]
-    pub(crate) nested: Nested,
     /// Pass FENCELOCK_PASSWORD, and a FENCELOCK_URL that contains a password, to the command [default: both are removed].
-    #[allow(clippy::doc_markdown, reason = "this is help text")]
     #[arg(long, help_heading = None)]
     pub(crate) pass_url: bool,
     /// Exit with CODE instead of 75 if another client holds the lock.
@@ -185,7 +182,6 @@ pub(crate) struct Run {
     /// node_exporter: one for each KEY.
     ///
     /// What cannot be written is a warning, and does not change the exit status.
-    #[allow(clippy::doc_markdown, reason = "this is help text")]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = None)]
     pub(crate) metrics_file: Option<PathBuf>,
     #[command(flatten)]
@@ -198,7 +194,6 @@ pub(crate) struct Run {
     ///
     /// Slot I is the lock KEY#I. Its number, from 0, is in FENCELOCK_SLOT, and its token in FENCELOCK_FENCE. All callers must
     /// use the same N.
-    #[allow(clippy::doc_markdown, reason = "this is help text")]
     #[arg(long, value_name = "N", conflicts_with_all = ["once_per", "min_interval"])]
     pub(crate) slots: Option<u32>,
     #[command(flatten)]
@@ -284,14 +279,11 @@ pub(crate) struct Acquire {
     pub(crate) mode: ModeArguments,
     #[command(flatten)]
     pub(crate) patience: Patience,
-    #[command(flatten)]
-    pub(crate) nested: Nested,
     /// Keep the lock until this process ends; it must belong to this user.
     #[arg(long, value_name = "PID", help_heading = "Holding", value_parser = values::process)]
     pub(crate) while_pid: Option<u32>,
     /// Whose lock it is among those of the process, such as $CI_JOB_ID: another NAME is another owner, and waits. 1 to 64 bytes
     /// without spaces [default: none]
-    #[allow(clippy::doc_markdown, reason = "this is help text")]
     #[arg(long, value_name = "NAME", requires = "while_pid", value_parser = values::owner, help_heading = "Holding")]
     pub(crate) owner: Option<String>,
     /// Hold one of N numbered slots, 1 to 1000; its number, from 0, follows the holder ID in the output.
@@ -301,14 +293,8 @@ pub(crate) struct Acquire {
     #[arg(long, value_name = "DURATION", value_parser = values::span, requires = "while_pid", help_heading = "Holding")]
     pub(crate) max_hold: Option<Duration>,
     /// What to do when the lock is lost: only write a warning to the system log, or also send TERM to the process [default: warn]
-    #[arg(
-        long,
-        value_enum,
-        value_name = "WHAT",
-        requires = "while_pid",
-        help_heading = "Holding",
-        hide_possible_values = true
-    )]
+    #[arg(long, value_enum, value_name = "WHAT", requires = "while_pid", hide_possible_values = true)]
+    #[arg(help_heading = "Holding")]
     pub(crate) on_lost: Option<OnLost>,
     /// When the process has ended, end what it has left in its process group and its session, TERM and then KILL, before the lock is
     /// free. It must lead one of both. Processes that have made groups and sessions of their own go on.
@@ -406,7 +392,6 @@ pub(crate) struct List {
 ///
 /// It also applies to redis:// with quarantine=on. In a database it makes the schema, or updates its functions
 /// and its quarantine.
-#[allow(clippy::doc_markdown, reason = "this is help text")]
 #[derive(Debug, Clone, Args)]
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct Init {

@@ -4,14 +4,17 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::ffi::OsString;
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
+use std::mem::{MaybeUninit, take};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
+use std::pin::Pin;
 use std::process::{Child, Command};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Interest};
+use tokio::io::{AsyncRead, AsyncWriteExt, Interest, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
@@ -24,13 +27,66 @@ const NO_SIGNAL: SendFlags = SendFlags::NOSIGNAL;
 #[cfg(not(target_os = "linux"))]
 const NO_SIGNAL: SendFlags = SendFlags::empty();
 
+/// The lines of another process. There may be many such processes, so without a line it keeps no memory.
+#[derive(Debug)]
+pub(crate) struct Lines<R> {
+    stream: R,
+    /// The longest line, with its end.
+    longest: usize,
+    /// What was read, beginning with lines that were taken.
+    bytes: Vec<u8>,
+    taken: usize,
+}
+
+/// What is read from another process.
+pub(crate) enum Read<'a> {
+    Line(&'a [u8]),
+    TooLong,
+    End,
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    pub(crate) fn new(stream: R, longest: usize) -> Self {
+        Self { stream, longest, bytes: Vec::new(), taken: 0 }
+    }
+
+    /// The next line. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Read<'_> {
+        let begun = take(&mut self.taken);
+        if begun == self.bytes.len() {
+            self.bytes = Vec::new();
+        }
+        self.bytes.drain(..begun.min(self.bytes.len()));
+        let mut searched = 0;
+        loop {
+            let end = self.bytes[searched..].iter().position(|byte| *byte == b'\n');
+            if let Some(end) = end.map(|end| searched + end + 1).filter(|end| *end <= self.longest) {
+                self.taken = end;
+                return Read::Line(&self.bytes[..end]);
+            }
+            searched = self.bytes.len();
+            if searched >= self.longest {
+                return Read::TooLong;
+            }
+            if !poll_fn(|cx| self.poll_read(cx)).await {
+                return Read::End;
+            }
+        }
+    }
+
+    /// Whether there is more.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        let mut space = [MaybeUninit::uninit(); 4096];
+        let mut space = ReadBuf::uninit(&mut space);
+        let read = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut space));
+        self.bytes.extend_from_slice(space.filled());
+        Poll::Ready(read.is_ok() && !space.filled().is_empty())
+    }
+}
+
 /// Lines of JSON to and from another process of this program.
 #[derive(Debug)]
-pub(crate) struct JsonLines {
-    stream: BufReader<UnixStream>,
-    /// What was read of the next line.
-    line: Vec<u8>,
-}
+pub(crate) struct JsonLines(Lines<UnixStream>);
 
 /// For a line that the other side has to read.
 const WRITING: Duration = Duration::from_secs(1);
@@ -39,37 +95,25 @@ const LONGEST_LINE: usize = 1 << 24;
 
 impl JsonLines {
     pub(crate) fn new(stream: UnixStream) -> Self {
-        Self { stream: BufReader::new(stream), line: Vec::new() }
+        Self(Lines::new(stream, LONGEST_LINE))
     }
 
     pub(crate) fn stream(&self) -> &UnixStream {
-        self.stream.get_ref()
+        &self.0.stream
     }
 
     /// The next line; `None` after the last one. Cancel safe.
     pub(crate) async fn read<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
-        let line = next_line(&mut self.stream, &mut self.line, LONGEST_LINE).await?;
-        Ok(line.map(|line| serde_json::from_slice(&line)).transpose()?)
+        let Read::Line(line) = self.0.next().await else { return Ok(None) };
+        Ok(Some(serde_json::from_slice(line)?))
     }
 
     /// # Errors
     /// The other side has ended, or does not read.
     pub(crate) async fn write(&mut self, message: &impl Serialize) -> io::Result<()> {
         let line = serde_json::to_string(message)? + "\n";
-        timeout(WRITING, self.stream.write_all(line.as_bytes())).await?
+        timeout(WRITING, self.0.stream.write_all(line.as_bytes())).await?
     }
-}
-
-/// The next line of at most `longest` bytes, of which there may be a part in `line`; `None` after the last one, or if it is longer.
-/// Cancel safe.
-async fn next_line(
-    stream: &mut (impl AsyncBufRead + Unpin),
-    line: &mut Vec<u8>,
-    longest: usize,
-) -> io::Result<Option<Vec<u8>>> {
-    let left = longest.saturating_sub(line.len());
-    stream.take(left as u64).read_until(b'\n', line).await?;
-    Ok((line.last() == Some(&b'\n')).then(|| std::mem::take(line)))
 }
 
 /// Sends a short line without waiting.

@@ -6,11 +6,10 @@ use crate::signals::Signals;
 use crate::{secrets, stdout};
 #[cfg(feature = "file")]
 use fencelock::backends::File;
-use fencelock::backends::{ConnectError, lazy, on_demand, scheme_of};
-use fencelock::{Backend, Builder, Client, Error};
+use fencelock::backends::{lazy, on_demand, scheme_of};
+use fencelock::{Builder, Client, Error};
 use serde_json::Value;
 use std::io::{ErrorKind, IsTerminal, Write};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// The context of a command: the settings and the output options.
@@ -48,7 +47,8 @@ impl Context {
 
     /// Connects for diagnosis, also if the servers do not answer.
     pub(crate) async fn connect_to_inspect(&self) -> Result<Client, Failure> {
-        self.usable(of(lazy(&self.url()?).await, alone(), Failure::without_advice))
+        let backend = lazy(&self.url()?).await.map_err(|error| Failure::without_advice(&error.into()));
+        self.usable(backend.and_then(|backend| Ok(alone().backend(backend)?)))
     }
 
     /// Connects for commands that wait: an unreachable server is retried, also at the start.
@@ -62,15 +62,22 @@ impl Context {
         if !self.only_inspects && self.settings()?.url()?.is_none() {
             self.report.tell_default(&url);
         }
-        self.usable(of(on_demand(&url).await, settings, |error| error.clone().into()))
+        let backend = on_demand(&url).await.map_err(|error| Error::from(error).into());
+        self.usable(backend.and_then(|backend| Ok(settings.backend(backend)?)))
     }
 
-    /// Names the file of a URL that cannot be used.
+    /// Refuses a backend that other processes do not see, and names the file of a URL that cannot be used.
     fn usable(&self, client: Result<Client, Failure>) -> Result<Client, Failure> {
-        client.and_then(require_cross_process).map_err(|failure| match &self.settings {
-            Ok(settings) => settings.with_origin(failure),
-            Err(_) => failure,
-        })
+        let usable = client.and_then(|client| {
+            if client.capabilities().cross_process {
+                return Ok(client);
+            }
+            let name = client.name();
+            let why = "end with this process, and no other one sees them; use file:DIR or redis://HOST";
+            Err(Failure::new(Exit::Usage, format!("locks at {name} {why}")))
+        });
+        usable
+            .map_err(|failure| self.settings.as_ref().map_or(failure.clone(), |settings| settings.with_origin(failure)))
     }
 
     /// The backend URL.
@@ -130,13 +137,9 @@ impl Context {
     }
 
     /// Writes a result as one line: JSON, or text unless `-q` is given.
-    pub(crate) fn answer_with(
-        &self,
-        json: impl FnOnce() -> Value,
-        text: impl FnOnce() -> String,
-    ) -> Result<(), Failure> {
-        let answer = if self.report.json { json().to_string() } else { text() };
-        self.answer(&format!("{answer}\n"))
+    pub(crate) fn answer_with(&self, json: &Value, text: &str) -> Result<Exit, Failure> {
+        let answer = if self.report.json { &json.to_string() } else { text };
+        self.answer(&format!("{answer}\n")).map(|()| Exit::Success)
     }
 
     /// Writes a result to stdout. With `-q` only programs read it, as JSON.
@@ -151,33 +154,6 @@ impl Context {
 /// The client of one command, which claims once.
 fn alone() -> Builder {
     Client::builder().sharing(false)
-}
-
-fn of(
-    backend: Result<Arc<dyn Backend>, ConnectError>,
-    settings: Builder,
-    failure: fn(&Error) -> Failure,
-) -> Result<Client, Failure> {
-    let backend = backend.map_err(|error| {
-        failure(&match error {
-            ConnectError::Url(invalid) => Error::Config(invalid),
-            ConnectError::Unknown(cause) => Error::unreachable(cause),
-            other => Error::from(other),
-        })
-    })?;
-    Ok(settings.backend(backend)?)
-}
-
-/// Refuses backends that are not visible to other processes.
-fn require_cross_process(client: Client) -> Result<Client, Failure> {
-    if client.capabilities().cross_process {
-        return Ok(client);
-    }
-    let name = client.name();
-    Err(Failure::new(
-        Exit::Usage,
-        format!("locks at {name} end with this process, and no other one sees them; use file:DIR or redis://HOST"),
-    ))
 }
 
 /// Whether stdout is a terminal and `NO_COLOR` is not set (no-color.org).

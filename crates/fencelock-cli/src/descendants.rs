@@ -1,10 +1,10 @@
 //! All descendants of this process, including those in another process group or session, and those whose parent has exited. This
 //! process is a child subreaper, so orphans stay below it.
 
-use crate::proc::{Process, children, every_number, user_of};
+use crate::proc::{Process, children, every_number};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process_group, test_kill_process, wait};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::io;
 use std::path::Path;
@@ -15,19 +15,10 @@ use tokio::time::{Instant, sleep};
 /// The processes below this one.
 #[derive(Debug)]
 pub(crate) struct Descendants {
-    root: Pid,
     /// The watcher, which is excluded, but not its descendants.
     spared: Option<Pid>,
     /// Processes that have received TERM. Process IDs are reused, but never with the same start time.
     signalled: HashSet<(Pid, u64)>,
-}
-
-/// A process that cannot be signalled.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct UnsignalledProcess {
-    pub(crate) pid: i32,
-    /// The user that it runs as; `None` if the system hides it.
-    pub(crate) uid: Option<u32>,
 }
 
 /// The result of a kill round.
@@ -35,7 +26,8 @@ pub(crate) struct UnsignalledProcess {
 pub(crate) struct Round {
     /// The number of live processes that received the signal.
     pub(crate) left: usize,
-    pub(crate) refused: Vec<UnsignalledProcess>,
+    /// Those that cannot be signalled.
+    pub(crate) refused: Vec<Process>,
 }
 
 /// Sets whether orphaned descendants become children of this process. Not possible everywhere.
@@ -60,11 +52,11 @@ pub(crate) async fn reap_orphans() -> Infallible {
 
 impl Descendants {
     pub(crate) fn of_this_process(spared: Option<Pid>) -> Self {
-        Self { root: getpid(), spared, signalled: HashSet::new() }
+        Self { spared, signalled: HashSet::new() }
     }
 
     /// Sends TERM to a group atomically. Returns the members that refuse it.
-    pub(crate) fn term_group(&mut self, group: Pid) -> Vec<UnsignalledProcess> {
+    pub(crate) fn term_group(&mut self, group: Pid) -> Vec<Process> {
         let mut members = self.living();
         members.retain(|process| process.group == group.as_raw_pid());
         let _ = kill_process_group(group, Signal::TERM);
@@ -73,16 +65,16 @@ impl Descendants {
         let _ = kill_process_group(group, Signal::CONT);
         self.signalled.extend(members.iter().filter_map(|process| Some((process.pid, process.start?))));
         members.retain(|process| test_kill_process(process.pid) == Err(Errno::PERM));
-        members.into_iter().map(unsignalled).collect()
+        members
     }
 
     /// Sends TERM to the descendants that have not received it, because some programs exit immediately on a second one. Returns
     /// those that refuse it.
-    pub(crate) fn term_others(&mut self) -> Vec<UnsignalledProcess> {
+    pub(crate) fn term_others(&mut self) -> Vec<Process> {
         let mut others = self.living();
         others.retain(|process| process.start.is_none_or(|start| self.signalled.insert((process.pid, start))));
         others.retain(|process| process.send(Signal::TERM) == Err(Errno::PERM));
-        others.into_iter().map(unsignalled).collect()
+        others
     }
 
     /// Sends KILL to all descendants. Repeat it until none is left, as processes may start others meanwhile.
@@ -91,7 +83,7 @@ impl Descendants {
         for process in self.living() {
             match process.send(Signal::KILL) {
                 Ok(()) => round.left += 1,
-                Err(Errno::PERM) => round.refused.push(unsignalled(process)),
+                Err(Errno::PERM) => round.refused.push(process),
                 // It has exited.
                 Err(_) => {}
             }
@@ -105,37 +97,41 @@ impl Descendants {
     }
 
     fn living(&self) -> Vec<Process> {
-        living(self.spared, || self.all())
-    }
-
-    fn all(&self) -> Vec<Process> {
-        if Path::new("/proc/thread-self/children").exists() {
-            self.by_children()
-        } else {
-            by_parents(self.root, &every_process(self.root))
-        }
-    }
-
-    /// The kernel lists the children of a thread, if it was built with this option, as nearly all are.
-    fn by_children(&self) -> Vec<Process> {
-        let (mut found, mut next) = (Vec::new(), vec![self.root]);
-        let mut family = HashSet::from([self.root.as_raw_pid()]);
-        while let Some(parent) = next.pop() {
-            for pid in children(parent) {
-                let process = Process::read(pid).unwrap_or_else(|| Process::unread(pid, parent));
-                // The process ID may be reused. The parent of a descendant is a known descendant.
-                if family.contains(&process.parent) && family.insert(pid.as_raw_pid()) {
-                    found.push(process);
-                    next.push(pid);
-                }
+        living(self.spared, || {
+            if Path::new("/proc/thread-self/children").exists() {
+                by_children()
+            } else {
+                by_parents(getpid(), &every_process())
             }
-        }
-        found
+        })
     }
 }
 
-fn unsignalled(process: Process) -> UnsignalledProcess {
-    UnsignalledProcess { pid: process.pid.as_raw_pid(), uid: user_of(process.pid.as_raw_pid()) }
+/// The kernel lists the children of a thread, if it was built with this option, as nearly all are.
+fn by_children() -> Vec<Process> {
+    let read = |pid, parent| Process::read(pid).unwrap_or_else(|| Process::unread(pid, parent));
+    below(getpid(), |parent| children(parent).into_iter().map(|pid| read(pid, parent)).collect())
+}
+
+/// The processes of `all` that are descendants of `root`.
+fn by_parents(root: Pid, all: &[Process]) -> Vec<Process> {
+    below(root, |parent| all.iter().filter(|process| process.parent == parent.as_raw_pid()).copied().collect())
+}
+
+/// The descendants of `root`.
+fn below(root: Pid, children: impl Fn(Pid) -> Vec<Process>) -> Vec<Process> {
+    let (mut found, mut next) = (Vec::new(), vec![root]);
+    let mut family = HashSet::from([root.as_raw_pid()]);
+    while let Some(parent) = next.pop() {
+        for process in children(parent) {
+            // The process ID may be reused, and a snapshot have cycles. The parent of a descendant is a known descendant.
+            if family.contains(&process.parent) && family.insert(process.pid.as_raw_pid()) {
+                found.push(process);
+                next.push(process.pid);
+            }
+        }
+    }
+    found
 }
 
 /// The processes that are alive, but for `spared`. A process whose parent exits during a scan may be on no list that the scan reads. So
@@ -183,26 +179,10 @@ pub(crate) async fn end_group_of(leader: i32, grace: Duration) -> usize {
     }
 }
 
-/// What cannot be read is gone, or of another user. It may have been a child of `root`.
-fn every_process(root: Pid) -> Vec<Process> {
-    let gone = |pid| Process { state: 'X', ..Process::unread(pid, root) };
+/// What cannot be read is gone, or of another user. It may have been a child of this process.
+fn every_process() -> Vec<Process> {
+    let gone = |pid| Process { state: 'X', ..Process::unread(pid, getpid()) };
     every_number().into_iter().map(|pid| Process::read(pid).unwrap_or_else(|| gone(pid))).collect()
-}
-
-/// The processes of `all` that are descendants of `root`.
-fn by_parents(root: Pid, all: &[Process]) -> Vec<Process> {
-    let mut children: HashMap<i32, Vec<Process>> = HashMap::new();
-    for process in all {
-        children.entry(process.parent).or_default().push(*process);
-    }
-    let (mut found, mut next) = (Vec::new(), vec![root.as_raw_pid()]);
-    while let Some(parent) = next.pop() {
-        // Each process has one parent, so this ends even for an inconsistent snapshot with cycles.
-        let below = children.remove(&parent).unwrap_or_default();
-        next.extend(below.iter().map(|process| process.pid.as_raw_pid()));
-        found.extend(below);
-    }
-    found
 }
 
 #[cfg(test)]
@@ -238,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_snapshot_with_a_cycle_is_scanned_once() {
-        assert_eq!(by_parents(pid(5), &[process(6, 5), process(5, 6)]).len(), 2);
+        assert_eq!(by_parents(pid(5), &[process(6, 5), process(5, 6)]), [process(6, 5)]);
     }
 
     #[test]
@@ -247,8 +227,8 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let number = i32::try_from(child.id()).unwrap();
         let has = |found: Vec<Process>| found.iter().any(|process| process.pid.as_raw_pid() == number);
-        assert!(has(Descendants::of_this_process(None).by_children()));
-        assert!(has(by_parents(getpid(), &every_process(getpid()))));
+        assert!(has(by_children()));
+        assert!(has(by_parents(getpid(), &every_process())));
         child.kill().unwrap();
         child.wait().unwrap();
     }

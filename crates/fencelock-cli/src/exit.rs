@@ -38,49 +38,40 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
-    /// The exit code, as in `sysexits.h`, `env` and the shell.
+    /// The exit code.
     pub(crate) fn code(self) -> u8 {
-        match self {
-            Self::Success => 0,
-            Self::Child(code) | Self::BusyAs(code) => code,
-            Self::Signalled(signal) => 128u8.saturating_add(u8::try_from(signal).unwrap_or(127)),
-            Self::Interrupted(signal) => Self::from(signal).code(),
-            Self::Usage => 64,
-            Self::Unreachable => 69,
-            Self::Internal => 70,
-            Self::System => 71,
-            Self::Output => 74,
-            Self::Busy => 75,
-            Self::Lost => 76,
-            Self::NotExecutable => 126,
-            Self::NotFound => 127,
-        }
-    }
-}
-
-impl Exit {
-    /// The status that another process of this program reports.
-    pub(crate) fn of_code(code: u8) -> Self {
-        let known = [Self::Busy, Self::Lost, Self::Unreachable, Self::Usage, Self::Output, Self::System];
-        known.into_iter().find(|exit| exit.code() == code).unwrap_or(Self::Child(code))
+        self.code_and_kind().0
     }
 
     /// The `kind` of an error in JSON.
     pub(crate) fn kind(self) -> &'static str {
+        self.code_and_kind().1
+    }
+
+    /// The codes are as in `sysexits.h`, `env` and the shell.
+    fn code_and_kind(self) -> (u8, &'static str) {
         match self {
-            Self::Success => "success",
-            Self::Child(_) => "command",
-            Self::Signalled(_) | Self::Interrupted(_) => "signal",
-            Self::Busy | Self::BusyAs(_) => "busy",
-            Self::Lost => "lost",
-            Self::Unreachable => "unreachable",
-            Self::Usage => "usage",
-            Self::Output => "output",
-            Self::Internal => "internal",
-            Self::System => "system",
-            Self::NotExecutable => "not_executable",
-            Self::NotFound => "not_found",
+            Self::Success => (0, "success"),
+            Self::Child(code) => (code, "command"),
+            Self::Signalled(signal) => (128u8.saturating_add(u8::try_from(signal).unwrap_or(127)), "signal"),
+            Self::Interrupted(signal) => Self::from(signal).code_and_kind(),
+            Self::Usage => (64, "usage"),
+            Self::Unreachable => (69, "unreachable"),
+            Self::Internal => (70, "internal"),
+            Self::System => (71, "system"),
+            Self::Output => (74, "output"),
+            Self::Busy => (75, "busy"),
+            Self::BusyAs(code) => (code, "busy"),
+            Self::Lost => (76, "lost"),
+            Self::NotExecutable => (126, "not_executable"),
+            Self::NotFound => (127, "not_found"),
         }
+    }
+
+    /// The status that another process of this program reports.
+    pub(crate) fn of_code(code: u8) -> Self {
+        let known = [Self::Busy, Self::Lost, Self::Unreachable, Self::Usage, Self::Output, Self::System];
+        known.into_iter().find(|exit| exit.code() == code).unwrap_or(Self::Child(code))
     }
 }
 
@@ -184,9 +175,7 @@ impl Failure {
     pub(crate) fn system(what: &str, error: impl fmt::Display) -> Self {
         Self::new(Exit::System, format!("cannot {what}: {error}"))
     }
-}
 
-impl Failure {
     /// The error without advice, for `doctor`: the advice would be to run `doctor`.
     pub(crate) fn without_advice(error: &Error) -> Self {
         Self::new(exit_and_advice(error).0, format!("{error:#}"))

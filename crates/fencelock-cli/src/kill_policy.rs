@@ -9,9 +9,9 @@ use std::fmt;
 use std::time::Duration;
 
 /// The state of a command that runs under a lock. Times are counted from the acquisition.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct KillPolicy {
-    rules: Rules,
+    pub(crate) rules: Rules,
     /// The first INT or TERM that was received, and when.
     request: Option<(Signal, Duration)>,
     /// Termination has started; KILL is due at this time.
@@ -84,16 +84,8 @@ impl fmt::Display for Cause {
 const KILL_MARGIN: Duration = Duration::from_millis(100);
 
 impl KillPolicy {
-    pub(crate) const fn new(rules: Rules) -> Self {
-        Self {
-            rules,
-            request: None,
-            kill_at: None,
-            terminate_others_at: None,
-            termination_requested: false,
-            lost: false,
-            kill_sent: false,
-        }
+    pub(crate) fn new(rules: Rules) -> Self {
+        Self { rules, ..Self::default() }
     }
 
     /// Handles a signal sent to the wrapper. `None` for a copy of the first request.

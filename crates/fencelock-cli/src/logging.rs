@@ -16,7 +16,10 @@ pub(crate) fn start(arguments: &Arguments) {
     let level = match common.verbose {
         // Log lines would corrupt the JSON output, or the screen.
         _ if common.json || arguments.command.has_screen() => return,
-        0 if common.quiet || includes_warnings(&arguments.command) => LevelFilter::ERROR,
+        // The result of the command includes all warnings.
+        0 if common.quiet || matches!(arguments.command, Command::Doctor { .. } | Command::Init(_)) => {
+            LevelFilter::ERROR
+        }
         0 => LevelFilter::WARN,
         1 => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
@@ -42,11 +45,6 @@ pub(crate) fn start(arguments: &Arguments) {
     tracing_subscriber::registry().with(lines).with(filter).init();
 }
 
-/// Whether the result of the command includes all warnings.
-fn includes_warnings(command: &Command) -> bool {
-    matches!(command, Command::Doctor { .. } | Command::Init(_))
-}
-
 /// Without `-v`, a log line has the format of other messages. Fields may come from a server or from another
 /// client, so control characters are escaped.
 struct Lines {
@@ -63,8 +61,9 @@ where
         let mut text = String::new();
         if self.plain {
             let warning = if *event.metadata().level() == Level::ERROR { "" } else { "warning: " };
-            write!(text, "fencelock: {warning}")?;
-            text.push_str(&Sentence::of(event).text());
+            let mut sentence = Sentence::default();
+            event.record(&mut sentence);
+            write!(text, "fencelock: {warning}{sentence}")?;
         } else {
             self.full.format_event(ctx, Writer::new(&mut text), event)?;
         }
@@ -79,17 +78,12 @@ struct Sentence {
     fields: Vec<(&'static str, String)>,
 }
 
-impl Sentence {
-    fn of(event: &Event<'_>) -> Self {
-        let mut sentence = Self::default();
-        event.record(&mut sentence);
-        sentence
-    }
-
-    fn text(&self) -> String {
+impl fmt::Display for Sentence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fields = self.fields.iter().filter(|(_, value)| !self.message.contains(value.as_str()));
         let fields: Vec<_> = fields.map(|(name, value)| format!("{} {value}", name.replace('_', " "))).collect();
-        if fields.is_empty() { self.message.clone() } else { format!("{} ({})", self.message, fields.join(", ")) }
+        f.write_str(&self.message)?;
+        if fields.is_empty() { Ok(()) } else { write!(f, " ({})", fields.join(", ")) }
     }
 }
 

@@ -56,8 +56,8 @@ use std::process::ExitCode;
 /// The only exit of the program, except that by a signal of the terminal.
 fn main() -> ExitCode {
     stderr::report_panics();
-    if let Some(role) = parent_death_watcher::role() {
-        return parent_death_watcher::run(role).into();
+    if let Some(foreground) = parent_death_watcher::role() {
+        return parent_death_watcher::run(foreground).into();
     }
     if keeper::role() {
         return keeper::run().into();
@@ -69,13 +69,12 @@ fn main() -> ExitCode {
             interrupt::die_of(exit);
             exit.into()
         }
-        Err(error) if !error.use_stderr() => {
-            let report = Reporter { json: requests_json(std::env::args_os()), ..Reporter::default() };
-            context::delivered(error.print()).map_or_else(|failure| report.exit_of(&failure), |_| Exit::Success).into()
-        }
         Err(error) => {
-            Reporter { json: requests_json(std::env::args_os()), ..Reporter::default() }.reject(&error);
-            Exit::Usage.into()
+            let report = Reporter { json: requests_json(std::env::args_os()), ..Reporter::default() };
+            if error.use_stderr() {
+                return report.reject(&error).into();
+            }
+            context::delivered(error.print()).map_or_else(|failure| report.exit_of(&failure), |_| Exit::Success).into()
         }
     }
 }

@@ -69,20 +69,22 @@ pub(crate) struct RunMetrics<'a> {
     /// When the command was started, and how long it took.
     started: Option<Instant>,
     took: Option<(Duration, Duration)>,
-    waited: Duration,
 }
 
 impl<'a> RunMetrics<'a> {
     /// Of a run that begins to wait.
     pub(crate) fn new(plan: &'a Plan, report: Reporter) -> Self {
-        Self { plan, report, began: Instant::now(), started: None, took: None, waited: Duration::ZERO }
+        Self { plan, report, began: Instant::now(), started: None, took: None }
     }
 
     /// The command is about to start.
     pub(crate) async fn start(&mut self) {
-        (self.started, self.waited) = (Some(Instant::now()), self.began.elapsed());
-        let numbers = [(START, now().as_secs_f64()), (WAIT, self.waited.as_secs_f64())];
-        self.write(numbers.into(), None).await;
+        self.started = Some(Instant::now());
+        self.write(vec![(START, now().as_secs_f64()), (WAIT, self.waited())], None).await;
+    }
+
+    fn waited(&self) -> f64 {
+        (self.started.unwrap_or_else(Instant::now) - self.began).as_secs_f64()
     }
 
     /// The command has ended.
@@ -95,8 +97,7 @@ impl<'a> RunMetrics<'a> {
         if self.took.is_none() {
             self.end();
         }
-        let waited = if self.started.is_some() { self.waited } else { self.began.elapsed() };
-        let mut numbers = vec![(WAIT, waited.as_secs_f64()), (STATUS, exit.code().into())];
+        let mut numbers = vec![(WAIT, self.waited()), (STATUS, exit.code().into())];
         if let Some((at, took)) = self.took {
             numbers.extend([(END, at.as_secs_f64()), (DURATION, took.as_secs_f64())]);
             numbers.extend((exit.code() == 0).then_some((SUCCESS, at.as_secs_f64())));

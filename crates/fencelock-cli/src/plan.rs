@@ -1,6 +1,6 @@
 use crate::args::{Acquire, OnLost, Run};
 use crate::commands::elect::args::Elect;
-use crate::commands::once::args::OnceWindow;
+use crate::commands::once::args::OncePer;
 use crate::mode::ModeArguments;
 use crate::paths::{PathArguments, is_part};
 use fencelock::contract::KeySet;
@@ -40,7 +40,7 @@ pub(crate) struct Plan {
     pub(crate) slots: Option<u32>,
     /// The command succeeds at most once in each window.
     #[serde(skip)]
-    pub(crate) once: Option<OnceRule>,
+    pub(crate) once: Option<OncePer>,
     /// Pass the password to the command.
     pub(crate) pass_url: bool,
     /// Where to write what became of it.
@@ -54,13 +54,6 @@ pub(crate) struct Plan {
     /// Also a lock that is a slot of a key is in the way.
     #[serde(skip)]
     pub(crate) awaits_slots: bool,
-}
-
-/// At most one success, or one start, in each window.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct OnceRule {
-    pub(crate) window: OnceWindow,
-    pub(crate) even_if_failed: bool,
 }
 
 /// When to terminate the command.
@@ -94,9 +87,9 @@ impl Plan {
     pub(crate) fn new(run: Run) -> Result<Self, String> {
         let command = command(&run)?;
         let alone = run.slots.is_some() || run.mode.permits.is_some() || run.once.window.check()?;
-        let (keys, path) = locks(run.key.as_deref(), &run.more_keys, &run.tree, alone)?;
-        let once = once(&run, &keys)?;
-        let mode = mode(run.mode, run.slots, &keys)?;
+        let locks = of_locks(run.key.as_deref(), &run.more_keys, &run.tree, alone)?;
+        let once = once(&run, &locks.keys)?;
+        let mode = mode(run.mode, run.slots, &locks.keys)?;
         if mode != Mode::Exclusive && (run.slots.is_some() || once.is_some()) {
             let of_mode = if mode == Mode::Shared { "-s" } else { "--permits" };
             let option = once.map_or("--slots", |once| once.window.option());
@@ -113,13 +106,10 @@ impl Plan {
             return Err("--max-hold 0 leaves no time for the command".to_owned());
         }
         Ok(Self {
-            keys,
-            is_wider: path.as_ref().is_some_and(|(_, is_wider)| *is_wider),
-            tree: path.map(|(tree, _)| tree),
             mode,
             command,
             wait: run.patience.limit(),
-            nested_ok: run.nested.nested_ok,
+            nested_ok: run.patience.nested.nested_ok,
             ttl,
             label: run.lease.label,
             hold_for: run.hold_for.unwrap_or_default(),
@@ -129,15 +119,15 @@ impl Plan {
             once,
             pass_url: run.pass_url,
             metrics: run.metrics_file,
-            ..Self::default()
+            ..locks
         })
     }
 
     /// The plan of `acquire`, which runs no command.
     pub(crate) fn of_acquire(acquire: &Acquire) -> Result<Self, String> {
         let alone = acquire.slots.is_some() || acquire.mode.permits.is_some();
-        let (keys, path) = locks(acquire.key.as_deref(), &acquire.more_keys, &acquire.tree, alone)?;
-        let mode = mode(acquire.mode, acquire.slots, &keys)?;
+        let locks = of_locks(acquire.key.as_deref(), &acquire.more_keys, &acquire.tree, alone)?;
+        let mode = mode(acquire.mode, acquire.slots, &locks.keys)?;
         if mode != Mode::Exclusive && acquire.slots.is_some() {
             return Err("--slots uses exclusive locks: leave -s and --permits out".to_owned());
         }
@@ -146,18 +136,15 @@ impl Plan {
         }
         let on_lost = acquire.on_lost.unwrap_or(OnLost::Warn);
         Ok(Self {
-            keys,
-            is_wider: path.as_ref().is_some_and(|(_, is_wider)| *is_wider),
-            tree: path.map(|(tree, _)| tree),
             mode,
             wait: acquire.patience.limit(),
-            nested_ok: acquire.nested.nested_ok,
+            nested_ok: acquire.patience.nested.nested_ok,
             ttl: acquire.ttl,
             label: acquire.label.clone(),
             rules: Rules { grace: grace(acquire.ttl, None)?, max_hold: acquire.max_hold, on_lost },
             slots: acquire.slots,
             end_group: acquire.end_group,
-            ..Self::default()
+            ..locks
         })
     }
 
@@ -174,7 +161,7 @@ impl Plan {
             keys: vec![elect.name],
             command: elect.command,
             wait: elect.patience.limit(),
-            nested_ok: elect.nested.nested_ok,
+            nested_ok: elect.patience.nested.nested_ok,
             ttl: elect.ttl,
             label: elect.value,
             rules: Rules { grace: grace(elect.ttl, elect.grace)?, ..Rules::default() },
@@ -200,26 +187,23 @@ fn grace(ttl: Duration, given: Option<Duration>) -> Result<Duration, String> {
     Ok(grace)
 }
 
-/// The keys, and the path if it is one, which may be more than was asked for.
-type Locks = (Vec<String>, Option<(TreePath, bool)>);
-
-/// The keys to lock, or the path. A variable of the shell that is not set is the usual reason for an empty key. `alone` is whether an
+/// A plan of these keys, or of the path. A variable of the shell that is not set is the usual reason for an empty key. `alone` is whether an
 /// option is given that is for one key.
-fn locks(first: Option<&str>, more: &[String], path: &PathArguments, alone: bool) -> Result<Locks, String> {
-    if let Some(found) = path.find()? {
+fn of_locks(first: Option<&str>, more: &[String], path: &PathArguments, alone: bool) -> Result<Plan, String> {
+    if let Some((tree, is_wider)) = path.find()? {
         if alone || !more.is_empty() {
             return Err(
                 "--path is no KEY: leave --also, --permits, --slots, --once-per and --min-interval out".to_owned()
             );
         }
-        return Ok((vec![found.0.as_str().to_owned()], Some(found)));
+        return Ok(Plan { keys: vec![tree.as_str().to_owned()], tree: Some(tree), is_wider, ..Plan::default() });
     }
     let keys: Vec<_> = first.into_iter().chain(more.iter().map(String::as_str)).map(str::to_owned).collect();
     if let Some(empty) = keys.iter().position(String::is_empty) {
         return Err(format!("KEY {} of {} is empty: is a variable of the shell not set?", empty + 1, keys.len()));
     }
     KeySet::new(&keys).map_err(|invalid| invalid.to_string())?;
-    Ok((keys, None))
+    Ok(Plan { keys, ..Plan::default() })
 }
 
 /// The mode of these locks, of which one has slots if there are any.
@@ -231,7 +215,7 @@ fn mode(arguments: ModeArguments, slots: Option<u32>, keys: &[String]) -> Result
 }
 
 /// The rule of `--once-per` or `--min-interval`, for one key.
-fn once(run: &Run, keys: &[String]) -> Result<Option<OnceRule>, String> {
+fn once(run: &Run, keys: &[String]) -> Result<Option<OncePer>, String> {
     let window = run.once.window;
     if !window.check()? {
         return Ok(None);
@@ -239,21 +223,18 @@ fn once(run: &Run, keys: &[String]) -> Result<Option<OnceRule>, String> {
     if keys.len() > 1 {
         return Err(format!("{} is for one KEY, and there are {}", window.option(), keys.len()));
     }
-    Ok(Some(OnceRule { window, even_if_failed: run.once.even_if_failed }))
+    Ok(Some(run.once))
 }
 
 /// The command to run. Refuses options that only flock(1) supports.
 fn command(run: &Run) -> Result<Vec<OsString>, String> {
-    let refused = [
-        (
-            run.flock.unlock,
-            "-u: `run` releases the lock when the command exits; use `fencelock release` for a lock of `acquire`",
-        ),
-        (run.flock.no_fork, "-F: the command always runs in a separate process, so that the lock can be renewed"),
-    ];
-    if let Some((_, why)) = refused.iter().find(|(given, _)| *given) {
-        return Err((*why).to_owned());
-    }
+    let refused = if run.flock.unlock {
+        Some("-u: `run` releases the lock when the command exits; use `fencelock release` for a lock of `acquire`")
+    } else {
+        let why = "-F: the command always runs in a separate process, so that the lock can be renewed";
+        run.flock.no_fork.then_some(why)
+    };
+    refused.map_or(Ok(()), |why| Err(why.to_owned()))?;
     if let Some(line) = &run.flock.line {
         let shell = std::env::var_os("SHELL").filter(|shell| !shell.is_empty());
         return Ok(vec![shell.unwrap_or_else(|| "/bin/sh".into()), "-c".into(), line.clone()]);

@@ -1,9 +1,10 @@
-use crate::json::millis;
+use crate::json::{expires_in, millis, with_occupant};
 use crate::report;
-use crate::report::{Event, LONG, Reporter, WaitStatus};
+use crate::report::{Event, LONG, Reporter};
 use crate::stderr;
-use crate::text::plain;
-use fencelock::{Fault, Span, TreePath, Unknown};
+use crate::text::{ordinal, plain};
+use fencelock::contract::Occupied;
+use fencelock::{Fault, Key, Span, TreePath, Unknown};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -58,12 +59,7 @@ const TICK: Duration = Duration::from_millis(250);
 const TROUBLE_PAUSE: Duration = Duration::from_secs(5);
 
 impl Progress {
-    /// For one key.
-    pub(crate) fn new(key: &str, report: Reporter) -> Self {
-        Self::of_keys(&[key.to_owned()], report)
-    }
-
-    /// For several keys, which are waited for together.
+    /// For these keys, which are waited for together.
     pub(crate) fn of_keys(keys: &[String], report: Reporter) -> Self {
         let begun = Instant::now();
         let drawn = || Screen::Drawn(Arc::new(StatusLine { begun, shown: Mutex::default() }));
@@ -82,22 +78,33 @@ impl Progress {
         self.begun.elapsed()
     }
 
-    /// Reports the holder of the key.
-    pub(crate) fn waiting(&self, status: &WaitStatus) {
-        let (position, on) = (status.position(), TreePath::of_key(&status.key).unwrap_or(&status.key));
+    /// Reports the holders of a key, and how many clients are `ahead`: `None` without a queue, and for pollers.
+    pub(crate) fn waiting(&self, key: &Key, ahead: Option<u32>, by: &Occupied, waited: Duration) {
+        let Occupied { holders, expiry, held_for, .. } = by;
+        let line =
+            ahead.map(|ahead| format!("{} in the queue, ", ordinal(ahead.saturating_add(1)))).unwrap_or_default();
+        let (key, position) = (key.as_str(), plain(&format!("{line}held by {holders}")));
+        let on = TreePath::of_key(key).unwrap_or(key);
         let mut state = self.state();
         if self.draws() {
-            let held = status.held_for.map(|span| format!(" for {}", clock(span))).unwrap_or_default();
+            let held = held_for.map(|span| format!(" for {}", clock(span))).unwrap_or_default();
             self.draw(on, format!("{position}{held}"));
-        } else if (&state.position.0, &state.position.1) != (&status.key, &position) {
-            let held = status.held_for.map(|span| format!(" for {}", Span(span))).unwrap_or_default();
+        } else if (&*state.position.0, &state.position.1) != (key, &position) {
+            let held = held_for.map(|span| format!(" for {}", Span(span))).unwrap_or_default();
             let text = format!("waiting for {on}, {position}{held}");
-            let first = state.position.0 != status.key;
-            let event = if first { Event::info } else { Event::detail };
-            self.emit(&event("waiting", text, status.fields()));
+            let event = if state.position.0 == key { Event::detail } else { Event::info };
+            let fields = json!({
+                "key": key,
+                "ahead": ahead,
+                "expires_in_ms": expires_in(*expiry),
+                "held_for_ms": held_for.map(millis),
+                "waited_ms": millis(waited),
+                "holder_count": holders.count(),
+            });
+            self.emit(&event("waiting", text, with_occupant(fields, holders.first())));
             state.reported = true;
         }
-        state.position = (status.key.clone(), position);
+        state.position = (key.to_owned(), position);
     }
 
     /// Reports that the holder of the key is unknown.

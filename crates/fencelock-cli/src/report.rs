@@ -1,11 +1,10 @@
 use crate::exit::{Exit, Failure};
-use crate::json::{millis, with_occupant};
+use crate::json::millis;
 use crate::stderr::Stderr;
-use crate::text::{ordinal, plain};
+use crate::text::plain;
 use crate::{proc, signals, stderr};
 use clap::error::ErrorKind;
-use fencelock::contract::Occupied;
-use fencelock::{Holders, Holding, Span, Waiting};
+use fencelock::Span;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -88,23 +87,18 @@ impl Reporter {
     }
 
     /// Reports invalid arguments. As text, hints and the usage follow the error, unless it says how to go on.
-    pub(crate) fn reject(self, error: &clap::Error) {
+    pub(crate) fn reject(self, error: &clap::Error) -> Exit {
         if self.json || matches!(error.kind(), ErrorKind::InvalidSubcommand | ErrorKind::MissingSubcommand) {
-            return self.fail(&Failure::of_arguments(error));
+            return self.exit_of(&Failure::of_arguments(error));
         }
         let text = error.render().to_string();
         let lines: Vec<_> = text.strip_prefix("error: ").unwrap_or(&text).trim_end().lines().map(plain).collect();
         line(&format!("fencelock: {}", lines.join("\n")));
+        Exit::Usage
     }
 
     /// Reports the error that ends the program, and returns its exit status.
     pub(crate) fn exit_of(self, failure: &Failure) -> Exit {
-        self.fail(failure);
-        failure.exit
-    }
-
-    /// Reports the error that ends the program.
-    pub(crate) fn fail(self, failure: &Failure) {
         let Failure { exit, message } = failure;
         if self.json {
             line(
@@ -113,6 +107,7 @@ impl Reporter {
         } else if !(self.quiet && matches!(exit, Exit::Busy | Exit::BusyAs(_))) {
             line(&format!("fencelock: {message}"));
         }
+        *exit
     }
 }
 
@@ -166,66 +161,6 @@ impl Event {
         let only = if let [key] = keys { Some(key.as_str()) } else { None };
         (self.json["key"], self.json["keys"]) = (json!(one.or(only)), json!(keys));
         self
-    }
-}
-
-/// The status of a wait, for queued waiters and for pollers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct WaitStatus {
-    pub(crate) key: String,
-    /// The number of waiters ahead; `None` without a queue, and for pollers.
-    pub(crate) ahead: Option<u32>,
-    pub(crate) holders: Holders,
-    pub(crate) expires_in: Option<Duration>,
-    pub(crate) held_for: Option<Duration>,
-    pub(crate) waited: Duration,
-}
-
-impl WaitStatus {
-    /// The status of a poller that has waited for `waited`.
-    pub(crate) fn of_watcher(held: &Holding, waited: Duration) -> Self {
-        let occupied = Occupied::from(held.clone());
-        Self {
-            key: held.key.to_string(),
-            ahead: None,
-            holders: occupied.holders,
-            expires_in: occupied.expiry.span(),
-            held_for: occupied.held_for,
-            waited,
-        }
-    }
-
-    /// What the event has.
-    pub(crate) fn fields(&self) -> Value {
-        let fields = json!({
-            "key": self.key,
-            "ahead": self.ahead,
-            "expires_in_ms": self.expires_in.map(millis),
-            "held_for_ms": self.held_for.map(millis),
-            "waited_ms": millis(self.waited),
-            "holder_count": self.holders.count(),
-        });
-        with_occupant(fields, self.holders.first())
-    }
-
-    /// `2nd in the queue, held by web-1:4242 (nightly)`
-    pub(crate) fn position(&self) -> String {
-        let line =
-            self.ahead.map(|ahead| format!("{} in the queue, ", ordinal(ahead.saturating_add(1)))).unwrap_or_default();
-        plain(&format!("{line}held by {}", self.holders))
-    }
-}
-
-impl From<&Waiting> for WaitStatus {
-    fn from(waiting: &Waiting) -> Self {
-        Self {
-            key: waiting.key.to_string(),
-            ahead: waiting.ahead,
-            holders: waiting.holders.clone(),
-            expires_in: waiting.expiry.span(),
-            held_for: waiting.held_for,
-            waited: waiting.waited,
-        }
     }
 }
 

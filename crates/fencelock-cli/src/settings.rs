@@ -66,26 +66,7 @@ pub(crate) struct Settings {
     /// What requires a URL. Nothing takes this back: the default must not be used where an operator has excluded it.
     pub(crate) url_required_by: Option<Origin>,
     /// The files that were looked for, and what was found.
-    pub(crate) files: Vec<(PathBuf, Found)>,
-}
-
-/// What is at the path of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Found {
-    Read,
-    Missing,
-    /// A directory of another user, such as /root after `setpriv --reuid`: not the settings of this user.
-    Inaccessible,
-}
-
-impl Found {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Missing => "missing",
-            Self::Inaccessible => "inaccessible",
-        }
-    }
+    pub(crate) files: Vec<(PathBuf, &'static str)>,
 }
 
 /// Reads all sources.
@@ -105,7 +86,7 @@ pub(crate) fn load() -> Result<Settings, Failure> {
 }
 
 /// Each setting comes from the first file that has it.
-fn resolve(is_required: bool, files: Vec<(PathBuf, Entries, Found)>) -> Settings {
+fn resolve(is_required: bool, files: Vec<(PathBuf, Entries, &'static str)>) -> Settings {
     let first = |of: fn(&Entries) -> Option<&String>| {
         let mut having = files.iter().filter_map(|(path, entries, _)| Some((of(entries)?.clone(), path)));
         having.next().map(|(value, path)| (value, Origin::File(path.clone())))
@@ -188,17 +169,21 @@ enum Trust {
     System,
 }
 
-fn read(path: &Path, trust: Trust) -> Result<(Entries, Found), String> {
+/// What is written in it, and what was found.
+fn read(path: &Path, trust: Trust) -> Result<(Entries, &'static str), String> {
     // Opening a FIFO would wait for its writer.
     let file = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path);
-    let file = match file {
+    let file = match file.map_err(|error| (error.kind(), error)) {
         Ok(file) => file,
         // Below XDG_CONFIG_HOME=/dev/null there is none either.
-        Err(error) if is_missing(&error) && !is_dangling(path) => return Ok((Entries::default(), Found::Missing)),
-        Err(error) if trust == Trust::User && is_denied(&error) && is_of_another_user(path) => {
-            return Ok((Entries::default(), Found::Inaccessible));
+        Err((ErrorKind::NotFound | ErrorKind::NotADirectory, _)) if !is_dangling(path) => {
+            return Ok((Entries::default(), "missing"));
         }
-        Err(error) => return Err(format!("cannot be read: {error}")),
+        Err((ErrorKind::PermissionDenied, _)) if trust == Trust::User && is_of_another_user(path) => {
+            // Such as /root after `setpriv --reuid`: not the settings of this user.
+            return Ok((Entries::default(), "inaccessible"));
+        }
+        Err((_, error)) => return Err(format!("cannot be read: {error}")),
     };
     let is_open = |directory: &Path| fs::metadata(directory).is_ok_and(|meta| meta.mode() & 0o1002 == 0o002);
     if let Some(directory) = path.parent().filter(|directory| is_open(directory)) {
@@ -214,7 +199,7 @@ fn read(path: &Path, trust: Trust) -> Result<(Entries, Found), String> {
              FENCELOCK_PASSWORD instead"
         ));
     }
-    Ok((entries, Found::Read))
+    Ok((entries, "read"))
 }
 
 /// A link whose target is missing was meant to be a file or a directory, which may not be mounted yet.
@@ -226,14 +211,6 @@ fn is_dangling(path: &Path) -> bool {
 fn is_of_another_user(path: &Path) -> bool {
     let closed = path.ancestors().find_map(|path| fs::metadata(path).ok());
     closed.is_some_and(|closed| closed.is_dir() && closed.uid() != geteuid().as_raw())
-}
-
-fn is_missing(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
-}
-
-fn is_denied(error: &io::Error) -> bool {
-    error.kind() == ErrorKind::PermissionDenied
 }
 
 /// What the files of root belong to in a user namespace that does not have it.

@@ -1,18 +1,19 @@
 use crate::change::Change;
 use crate::child::Child;
-use crate::descendants::{Round, UnsignalledProcess};
+use crate::descendants::Round;
 use crate::exit::Exit;
 use crate::json::millis;
 use crate::kill_policy::{Action, Cause, DueIn, KillPolicy};
 use crate::parent_death_watcher::{Deadlines, WatcherMessage};
 use crate::plan::Rules;
+use crate::proc::{Process, user_of};
 use crate::report::{Event, Reporter};
 use crate::signals;
 use crate::signals::{Signals, is_interrupt, is_termination};
 use crate::terminal::{Terminal, has_job_control, stop_job};
 use fencelock::backends::BootClock;
 use fencelock::{Clock, Held, HeldAll, Loss, Moment, Span};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use serde_json::json;
 use std::io;
 use std::time::Duration;
@@ -23,7 +24,6 @@ use tokio::time::{Instant, sleep};
 pub(crate) struct Supervisor {
     /// The locks that the command runs under.
     held: HeldAll,
-    keys: Vec<String>,
     /// The first of them that was lost.
     lost: Option<Loss>,
     child: Child,
@@ -32,9 +32,8 @@ pub(crate) struct Supervisor {
     /// When the lock was acquired.
     since: Instant,
     report: Reporter,
-    grace: Duration,
     /// The processes that cannot be signalled and were reported.
-    refused: Vec<UnsignalledProcess>,
+    refused: Vec<Pid>,
     /// Consecutive kill rounds that found no process.
     idle_rounds: u32,
     /// The next TSTP is the one that this process sent to its own job.
@@ -72,7 +71,6 @@ impl Supervisor {
         report: Reporter,
     ) -> Self {
         Self {
-            keys: held.keys().into_iter().map(ToString::to_string).collect(),
             held,
             lost: None,
             child,
@@ -80,7 +78,6 @@ impl Supervisor {
             kill_policy: KillPolicy::new(rules),
             since,
             report,
-            grace: rules.grace,
             refused: Vec::new(),
             idle_rounds: 0,
             own_stop: false,
@@ -114,37 +111,31 @@ impl Supervisor {
         // The watcher needs the end of the lease from the start.
         self.tick();
         loop {
-            let next_wakeup = self.next_wakeup();
-            let next_wakeup = async {
-                match next_wakeup {
-                    // A sleep of zero would starve the other branches.
-                    Some(next_wakeup) => sleep(next_wakeup.clamp(Duration::from_millis(1), MAX_SLEEP)).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
+            // A sleep of zero would starve the other branches.
+            let pause = self.next_wakeup().map(|next| next.clamp(Duration::from_millis(1), MAX_SLEEP));
+            let action = tokio::select! {
                 biased;
-                notice = self.child.notice() => match notice? {
-                    WatcherMessage::Changed(Change::Stopped(signal)) => self.stopped(signal),
-                    WatcherMessage::Changed(ended) => return Ok(ended),
-                    WatcherMessage::Late(signal) => {
-                        self.watcher_was_first(Signal::from_named_raw(signal).unwrap_or(Signal::TERM));
+                notice = self.child.notice() => {
+                    match notice? {
+                        WatcherMessage::Changed(Change::Stopped(signal)) => self.stopped(signal),
+                        WatcherMessage::Changed(ended) => return Ok(ended),
+                        WatcherMessage::Late(signal) => {
+                            self.watcher_was_first(Signal::from_named_raw(signal).unwrap_or(Signal::TERM));
+                        }
+                        WatcherMessage::Started(_) | WatcherMessage::Failed(_) => {}
                     }
-                    WatcherMessage::Started(_) | WatcherMessage::Failed(_) => {}
-                },
+                    None
+                }
                 loss = self.held.lost(), if !self.kill_policy.lost => {
-                    let action = self.kill_policy.lost(self.since.elapsed(), loss.reason.clone());
+                    let reason = loss.reason.clone();
                     self.lost = Some(loss);
-                    if let Some(action) = action {
-                        self.apply(action);
-                    }
+                    self.kill_policy.lost(self.since.elapsed(), reason)
                 }
-                signal = signals.next() => {
-                    if let Some(action) = self.kill_policy.signal(self.since.elapsed(), signal) {
-                        self.apply(action);
-                    }
-                }
-                () = next_wakeup => {}
+                signal = signals.next() => self.kill_policy.signal(self.since.elapsed(), signal),
+                () = sleep(pause.unwrap_or_default()), if pause.is_some() => None,
+            };
+            if let Some(action) = action {
+                self.apply(action);
             }
             self.tick();
             // The command is dead. A watcher that does not report it was stopped.
@@ -173,7 +164,7 @@ impl Supervisor {
         }
         let due = self.kill_policy.next_wakeup(self.since.elapsed(), self.held.remaining())?;
         // Update the watcher several times per grace period, so that it does not act too early.
-        Some(due.min((self.grace / UPDATES_PER_GRACE).max(POLL_INTERVAL)))
+        Some(due.min((self.kill_policy.rules.grace / UPDATES_PER_GRACE).max(POLL_INTERVAL)))
     }
 
     fn apply(&mut self, action: Action) {
@@ -181,8 +172,11 @@ impl Supervisor {
             Action::Forward(signal) => self.forward(signal),
             Action::Terminate(cause) => {
                 let why = self.why(&cause);
-                let text = format!("{why}; terminating the command (TERM, then KILL in {})", Span(self.grace));
-                let fields = json!({ "reason": why, "grace_ms": millis(self.grace) });
+                let text = format!(
+                    "{why}; terminating the command (TERM, then KILL in {})",
+                    Span(self.kill_policy.rules.grace)
+                );
+                let fields = json!({ "reason": why, "grace_ms": millis(self.kill_policy.rules.grace) });
                 self.report(Event::notice("terminating", text, fields), Some(&cause));
                 self.cause = Some(cause);
                 self.term_group();
@@ -208,7 +202,8 @@ impl Supervisor {
             Some(Cause::Ending) => self.ends_first().map(|held| held.key().as_str()),
             _ => None,
         };
-        self.report.emit(&event.about(&self.keys, one));
+        let keys: Vec<_> = self.held.keys().into_iter().map(ToString::to_string).collect();
+        self.report.emit(&event.about(&keys, one));
     }
 
     /// The cause, and why the lock could not be renewed.
@@ -277,17 +272,17 @@ impl Supervisor {
         left
     }
 
-    /// Reports each process that cannot be killed, once.
-    fn report_refused(&mut self, refused: Vec<UnsignalledProcess>) {
-        for process in refused {
-            if !self.refused.contains(&process) {
-                let UnsignalledProcess { pid, uid } = process;
+    /// Reports each process that cannot be signalled, once, and the user that it runs as, unless the system hides it.
+    fn report_refused(&mut self, refused: Vec<Process>) {
+        for Process { pid, .. } in refused {
+            if !self.refused.contains(&pid) {
+                let (number, uid) = (pid.as_raw_pid(), user_of(pid.as_raw_pid()));
                 let user = uid.map_or_else(|| "another user".to_owned(), |uid| format!("user {uid}"));
                 let text = format!(
-                    "process {pid} runs as {user} and cannot be signalled: it is still running, and may overlap the next holder"
+                    "process {number} runs as {user} and cannot be signalled: it is still running, and may overlap the next holder"
                 );
-                self.report(Event::notice("refused", text, json!({ "pid": pid, "uid": uid })), None);
-                self.refused.push(process);
+                self.report(Event::notice("refused", text, json!({ "pid": number, "uid": uid })), None);
+                self.refused.push(pid);
             }
         }
     }
@@ -366,22 +361,19 @@ impl Supervisor {
     }
 
     fn exit(&self, change: Change, interrupt: Option<Signal>) -> Exit {
-        let exit = match change {
-            Change::Exited(code) => {
-                let text = format!("the command exited with {code}");
-                self.report.emit(&Event::detail("exited", text, json!({ "code": code, "signal": null })));
-                Exit::Child(code)
-            }
+        let (text, code, signal, exit) = match change {
+            Change::Exited(code) => (format!("exited with {code}"), Some(code), None, Exit::Child(code)),
             Change::Killed(signal) | Change::Stopped(signal) => {
-                let name = signals::by_number(signal);
-                let text = format!("the command was terminated by {name}");
-                self.report.emit(&Event::detail("exited", text, json!({ "code": null, "signal": name })));
                 if let Some(terminal) = &self.terminal {
                     terminal.repair();
                 }
-                interrupt.map_or(Exit::Signalled(signal), Exit::Interrupted)
+                let name = signals::by_number(signal);
+                let exit = interrupt.map_or(Exit::Signalled(signal), Exit::Interrupted);
+                (format!("was terminated by {name}"), None, Some(name), exit)
             }
         };
+        let fields = json!({ "code": code, "signal": signal });
+        self.report.emit(&Event::detail("exited", format!("the command {text}"), fields));
         match self.cause {
             // A process continues without the lock.
             _ if !self.refused.is_empty() && self.kill_policy.kill_sent => Exit::Lost,

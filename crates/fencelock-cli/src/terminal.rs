@@ -27,7 +27,7 @@ impl Terminal {
         let tty = File::options().read(true).write(true).open("/dev/tty").ok()?;
         // SIGTTOU stops a background process that changes the group of a terminal or writes to it, unless the signal is
         // blocked. The command starts with the original mask.
-        keep_ttou_out().ok()?;
+        ttou().thread_block().ok()?;
         let own = own_group()?;
         let settings = tcgetattr(&tty).ok();
         let from_start = io::stdin().is_terminal() && io::stdout().is_terminal();
@@ -110,10 +110,6 @@ pub(crate) fn stop_job() {
 /// Stops only this process, with the signal that no handler can catch.
 pub(crate) fn stop_self() {
     let _ = kill_process(getpid(), Signal::STOP);
-}
-
-fn keep_ttou_out() -> nix::Result<()> {
-    ttou().thread_block()
 }
 
 fn ttou() -> nix::sys::signal::SigSet {

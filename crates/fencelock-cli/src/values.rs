@@ -102,6 +102,8 @@ pub(crate) struct Patience {
     /// Without it, the wait ends when the backend has not answered for the TTL.
     #[arg(short, long, alias = "timeout", value_name = "DURATION", value_parser = span)]
     pub(crate) wait: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) nested: Nested,
 }
 
 impl Patience {

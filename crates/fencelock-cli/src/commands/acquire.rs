@@ -21,13 +21,16 @@ pub(super) async fn acquire(acquire: Acquire, context: &Context) -> Result<Exit,
     context
         .with(context.connect_to_wait(), async |client| {
             if !client.capabilities().portable {
-                return Err(not_portable(client));
+                let why =
+                    "its locks end with the process that holds them, so `acquire` needs a process to hold one for";
+                let instead = "--while-pid PID, in a shell --while-pid $$; or use `fencelock run KEY -- COMMAND`";
+                return Err(Failure::new(Exit::Usage, format!("{}: {why}: {instead}", client.name())));
             }
             let backend = check_all(&mut plan, client, context).await?;
             let (guard, left) = tokio::select! {
                 biased;
                 taken = take(&plan, client, context) => taken?,
-                refused = held_above(&plan, &backend, client) => return Err(refused),
+                refused = held_above(&plan, None, &backend, client) => return Err(refused),
             };
             let answer = if context.report.json {
                 let hold = (guard.holder(), guard.fencing_token(), guard.mode());
@@ -67,11 +70,4 @@ async fn take(plan: &Plan, client: &Client, context: &Context) -> Result<(Guard,
     // A transferred lock has a short lease until its first renewal, and `acquire` does not renew it later.
     let left = client.renew(&plan.keys[0], guard.holder(), plan.ttl).await?;
     Ok((guard, left))
-}
-
-fn not_portable(client: &Client) -> Failure {
-    let name = client.name();
-    let why = "its locks end with the process that holds them, so `acquire` needs a process to hold one for";
-    let instead = "--while-pid PID, in a shell --while-pid $$; or use `fencelock run KEY -- COMMAND`";
-    Failure::new(Exit::Usage, format!("{name}: {why}: {instead}"))
 }

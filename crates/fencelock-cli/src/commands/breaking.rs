@@ -3,19 +3,16 @@ use crate::args::Break;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::json::state;
-use crate::keeper::{self, Request};
+use crate::keeper::{self, Done, Request};
 use crate::proc::user_of;
 use crate::text::{ended_holding, holder_of, holding, plain};
 use fencelock::contract::Holder;
 use fencelock::{Client, Eviction, Expiry, HolderInfo, Holding, Liveness, Occupant};
 use rustix::process::geteuid;
+use serde_json::Value;
 
 /// Breaks a lock.
-pub(super) async fn breaking(breaking: Break, context: &Context) -> Result<Exit, Failure> {
-    context.with_client(async |client| break_lock(&breaking, client, context).await).await
-}
-
-async fn break_lock(breaking: &Break, client: &Client, context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn break_lock(breaking: &Break, client: &Client, context: &Context) -> Result<Exit, Failure> {
     let (key, queues) = (plain(&breaking.key), client.capabilities().queues);
     let Some(row) = client.inspect(&breaking.key).await? else {
         let slots = slots::held(&breaking.key, client, slots::LISTING).await;
@@ -41,27 +38,25 @@ async fn break_lock(breaking: &Break, client: &Client, context: &Context) -> Res
         Eviction::Evicted => {
             let mut answer = state(seen.key.as_str(), Some(&seen), queues);
             answer["broken"] = true.into();
-            context.answer_with(|| answer, || broken(&seen))?;
+            context.answer_with(&answer, &broken(&seen))
         }
-        Eviction::Changed(None) => {
-            return nothing_to_break(&breaking.key, "free now, nothing to do", queues, context);
-        }
+        Eviction::Changed(None) => nothing_to_break(&breaking.key, "free now, nothing to do", queues, context),
         Eviction::Changed(Some(now)) => {
             let why = format!("{key} is now {}: nothing was done, run the command again", holding(&now));
-            return Err(Failure::new(Exit::Busy, why));
+            Err(Failure::new(Exit::Busy, why))
         }
         Eviction::Refused(why) => {
-            return Err(Failure::new(Exit::Usage, format!("{key}: {}", out_of_reach(seen.first()).unwrap_or(why))));
+            Err(Failure::new(Exit::Usage, format!("{key}: {}", out_of_reach(seen.first()).unwrap_or(why))))
         }
-        other => return Err(Failure::new(Exit::Usage, format!("{key}: {other:?}"))),
+        other => Err(Failure::new(Exit::Usage, format!("{key}: {other:?}"))),
     }
-    Ok(Exit::Success)
 }
 
 /// The holder, if a keeper of this machine has its lock.
 async fn keeper_of<'a>(backend: &str, seen: &'a Holding) -> Result<Option<&'a Holder>, Failure> {
     let Occupant::Holder(holder) = &seen.first().occupant else { return Ok(None) };
-    Ok(keeper::ask(backend, &holder.owner, &Request::Holds).await?.is_some().then_some(holder))
+    let kept: Option<Value> = keeper::ask(backend, &holder.owner, &Request::Holds).await?;
+    Ok(kept.map(|_| holder))
 }
 
 /// Ends a hold if it has not changed, through its keeper if it has one.
@@ -70,7 +65,8 @@ async fn end(client: &Client, backend: &str, seen: &Holding, kept: Option<&Holde
     if let Some(holder) = kept {
         let by = format!("process {} of user {}", std::process::id(), geteuid().as_raw());
         let request = Request::Break { key: seen.key.to_string(), holder: holder.id, by };
-        released = keeper::ask(backend, &holder.owner, &request).await?.is_some_and(|done| done[0]["released"] == true);
+        let done: Option<Vec<Done>> = keeper::ask(backend, &holder.owner, &request).await?;
+        released = done.is_some_and(|done| done.first().is_some_and(|done| done.released == Some(true)));
     }
     Ok(match client.evict(seen).await? {
         Eviction::Changed(_) if released => Eviction::Evicted,
@@ -191,8 +187,7 @@ fn permitted(breaking: &Break, kind: Kind) -> Result<(), String> {
 fn nothing_to_break(key: &str, why: &str, queues: bool, context: &Context) -> Result<Exit, Failure> {
     let mut answer = state(key, None, queues);
     answer["broken"] = false.into();
-    context.answer_with(|| answer, || format!("{}: {why}", plain(key)))?;
-    Ok(Exit::Success)
+    context.answer_with(&answer, &format!("{}: {why}", plain(key)))
 }
 
 /// The result, with the state of the lock before it was broken.

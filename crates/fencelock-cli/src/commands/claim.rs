@@ -3,7 +3,8 @@ use crate::exit::Failure;
 use crate::nesting::Nesting;
 use crate::plan::Plan;
 use crate::progress::Progress;
-use crate::report::{Event, WaitStatus};
+use crate::report::Event;
+use fencelock::contract::Occupied;
 use fencelock::{Client, Error, Guards, Lock, Mode, OnceStart, UnfinishedRun, WindowDone};
 use serde_json::json;
 use std::sync::Arc;
@@ -38,7 +39,10 @@ pub(crate) async fn claim(plan: &Plan, client: &Client, progress: &Arc<Progress>
     // Without a wait, the error reports the holder.
     if plan.wait != Some(Duration::ZERO) {
         let (waits, troubles) = (Arc::clone(progress), Arc::clone(progress));
-        lock = lock.on_wait(move |waiting| waits.waiting(&WaitStatus::from(waiting)));
+        lock = lock.on_wait(move |waiting| {
+            let by = Occupied::new(waiting.holders.clone(), waiting.expiry).with_held_for(waiting.held_for);
+            waits.waiting(&waiting.key, waiting.ahead, &by, waiting.waited);
+        });
         lock = lock.on_trouble(move |cause| troubles.trouble(cause));
     }
     let claimed = claim_as(plan, lock, client).await;
@@ -71,17 +75,14 @@ pub(crate) async fn claim_as(plan: &Plan, lock: Lock, client: &Client) -> Result
             OnceStart::AlreadyDone(done) => Claimed::AlreadyDone(done),
         });
     }
-    if let Some(locks) = plan.of_path() {
-        let guards = client.lock_each(locks).settings_of(&lock).await?;
-        return Ok(Claimed::Held { guards, once: None, slot: None });
-    }
-    let guards = match (plan.mode, keys) {
-        (Mode::Permits { weight, limit, .. }, [key]) => {
+    let guards = match (plan.of_path(), plan.mode, keys) {
+        (Some(locks), ..) => client.lock_each(locks).settings_of(&lock).await?,
+        (_, Mode::Permits { weight, limit, .. }, [key]) => {
             client.semaphore(key, limit).settings_of(&lock).acquire(weight).await?.into()
         }
-        (Mode::Shared, [_]) => lock.shared().await?.into(),
-        (Mode::Shared, _) => client.lock_all(keys).settings_of(&lock).shared().await?,
-        (_, [_]) => lock.await?.into(),
+        (_, Mode::Shared, [_]) => lock.shared().await?.into(),
+        (_, Mode::Shared, _) => client.lock_all(keys).settings_of(&lock).shared().await?,
+        (_, _, [_]) => lock.await?.into(),
         _ => client.lock_all(keys).settings_of(&lock).await?,
     };
     Ok(Claimed::Held { guards, once: None, slot: None })

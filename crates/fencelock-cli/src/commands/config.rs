@@ -29,7 +29,7 @@ pub(super) async fn config(context: &Context) -> Result<Exit, Failure> {
     if context.report.json {
         let from: Map<_, _> = rows.into_iter().map(|(name, _, origin)| (name.to_owned(), origin.into())).collect();
         let files: Map<_, _> =
-            settings.files.iter().map(|(path, found)| (path.display().to_string(), found.name().into())).collect();
+            settings.files.iter().map(|(path, found)| (path.display().to_string(), (*found).into())).collect();
         let answer = json!({
             "backend": backend,
             "label": label,
@@ -44,7 +44,7 @@ pub(super) async fn config(context: &Context) -> Result<Exit, Failure> {
     let or = |text: Option<String>, other: &str| plain(&text.unwrap_or_else(|| other.to_owned()));
     let rows = rows.map(|(name, value, origin)| [name.to_owned(), or(value, "-"), or(origin, "default")]);
     let head = ["SETTING", "VALUE", "FROM"].map(str::to_owned);
-    let files = settings.files.iter().map(|(path, found)| [plain(&path.display()), found.name().to_owned()]);
+    let files = settings.files.iter().map(|(path, found)| [plain(&path.display()), (*found).to_owned()]);
     let files: Vec<_> = [["FILE", "FOUND"].map(str::to_owned)].into_iter().chain(files).collect();
     let settings: Vec<_> = [head].into_iter().chain(rows).collect();
     context.answer(&format!("{}\n{}", table(&settings), table(&files)))?;

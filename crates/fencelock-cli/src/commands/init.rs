@@ -45,7 +45,7 @@ fn in_columns(registered: &[RegisteredNode]) -> String {
     let head = ["NODE", "WAS", "READY"].map(str::to_owned);
     let row = |node: &RegisteredNode| {
         let ready = if node.ready_in.is_zero() { "now".to_owned() } else { format!("in {}", Span(node.ready_in)) };
-        [plain(&node.node), word(node.change).to_owned(), ready]
+        [plain(&node.node), words(node.change)[1].to_owned(), ready]
     };
     let rows: Vec<_> = std::iter::once(head).chain(registered.iter().map(row)).collect();
     remarks(registered).into_iter().fold(table(&rows), |text, remark| text + &remark + "\n")
@@ -69,19 +69,15 @@ fn remarks(registered: &[RegisteredNode]) -> Vec<String> {
 }
 
 fn describe(node: &RegisteredNode) -> Value {
-    let was = match node.change {
-        Change::New => "new",
-        Change::Moved => "other_set",
-        Change::None => "this_set",
-    };
-    json!({ "node": node.node, "was": was, "ready_in_ms": millis(node.ready_in) })
+    json!({ "node": node.node, "was": words(node.change)[0], "ready_in_ms": millis(node.ready_in) })
 }
 
-const fn word(change: Change) -> &'static str {
+/// What a node was before, in JSON and as text.
+const fn words(change: Change) -> [&'static str; 2] {
     match change {
-        Change::New => "new",
-        Change::Moved => "in another set",
-        Change::None => "in this set",
+        Change::New => ["new", "new"],
+        Change::Moved => ["other_set", "in another set"],
+        Change::None => ["this_set", "in this set"],
     }
 }
 

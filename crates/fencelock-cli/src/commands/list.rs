@@ -11,26 +11,22 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 /// Lists all held keys.
-pub(super) async fn list(list: List, context: &Context) -> Result<Exit, Failure> {
-    context
-        .with_client(async |client| {
-            let tree = list.tree.tree()?;
-            let prefix = tree.as_ref().map(|tree| tree.key().to_string()).or(list.prefix).unwrap_or_default();
-            let mut holdings = held(client, &prefix).await?;
-            // The other keys of a path are shared.
-            let is_path = |held: &Holding| held.first().mode != Mode::Shared && held.key.as_str().ends_with('/');
-            holdings.retain(|held| tree.is_none() || is_path(held));
-            let queues = client.capabilities().queues;
-            let answer = if context.report.json {
-                let states = holdings.iter().map(|held| state(held.key.as_str(), Some(held), queues));
-                format!("{}\n", states.collect::<Value>())
-            } else {
-                in_columns(&holdings, queues)
-            };
-            print(&answer)?;
-            Ok(if holdings.iter().any(is_unread) { Exit::Unreachable } else { Exit::Success })
-        })
-        .await
+pub(super) async fn list(list: &List, client: &Client, context: &Context) -> Result<Exit, Failure> {
+    let tree = list.tree.tree()?;
+    let prefix = tree.as_ref().map(|tree| tree.key().to_string()).or(list.prefix.clone()).unwrap_or_default();
+    let mut holdings = held(client, &prefix).await?;
+    // The other keys of a path are shared.
+    let is_path = |held: &Holding| held.first().mode != Mode::Shared && held.key.as_str().ends_with('/');
+    holdings.retain(|held| tree.is_none() || is_path(held));
+    let queues = client.capabilities().queues;
+    let answer = if context.report.json {
+        let states = holdings.iter().map(|held| state(held.key.as_str(), Some(held), queues));
+        format!("{}\n", states.collect::<Value>())
+    } else {
+        in_columns(&holdings, queues)
+    };
+    print(&answer)?;
+    Ok(if holdings.iter().any(is_unread) { Exit::Unreachable } else { Exit::Success })
 }
 
 /// What is held with this prefix, in the order of the keys.

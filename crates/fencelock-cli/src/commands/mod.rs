@@ -39,13 +39,17 @@ pub(crate) async fn execute(arguments: Arguments, context: &Context) -> Result<E
         Command::Release(release) => renew::release(release, context).await,
         Command::Status(status) => status::status(status, context).await,
         Command::List(wanted) if list::is_for_completion() => list::complete(wanted.prefix, context.clone()).await,
-        Command::List(wanted) => list::list(wanted, context).await,
+        Command::List(wanted) => context.with_client(async |client| list::list(&wanted, client, context).await).await,
         #[cfg(feature = "top")]
         Command::Top(wanted) => top::top(wanted, context).await,
         Command::Wait(wait) => wait::wait(wait, context).await,
-        Command::Break(breaking) => breaking::breaking(breaking, context).await,
-        Command::Resize(resize) => resize::resize(resize, context).await,
-        Command::Once(wanted) => once::once(wanted, context).await,
+        Command::Break(wanted) => {
+            context.with_client(async |client| breaking::break_lock(&wanted, client, context).await).await
+        }
+        Command::Resize(wanted) => {
+            context.with_client(async |client| resize::resize(&wanted, client, context).await).await
+        }
+        Command::Once(wanted) => context.with_client(async |client| once::once(&wanted, client, context).await).await,
         Command::Config => config::config(context).await,
         Command::Init(init) => init::init(init, context).await,
         Command::Doctor { report, read_only, key } => doctor::doctor(report, !read_only, key.as_deref(), context).await,

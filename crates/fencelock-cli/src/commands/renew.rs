@@ -19,10 +19,13 @@ pub(super) async fn renew(renew: Renew, context: &Context) -> Result<Exit, Failu
     context
         .with_client(async |client| {
             let (backend, held) = (context.identity(client)?, (&*renew.key, holder));
-            let holds = keeper::ask_holder(client, &backend, held, &Request::Holds).await?;
-            let holds: Vec<Kept> = holds.and_then(|holds| serde_json::from_value(holds).ok()).unwrap_or_default();
+            let holds: Option<Vec<Kept>> = keeper::ask_holder(client, &backend, held, &Request::Holds).await?;
+            let holds = holds.unwrap_or_default();
             if let Some(kept) = holds.iter().find(|kept| kept.lost.is_none() && kept.keys.contains(&renew.key)) {
-                return until_the_end(&renew, kept, context);
+                // Its keeper renews it.
+                let (key, command) = (plain(&renew.key), plain(&kept.command));
+                let text = format!("{key}: held until process {} ({command}) ends, without renewals", kept.pid);
+                return context.answer_with(&json(&renew, &Ok(Duration::MAX)), &text);
             }
             let lease = match client.renew(&renew.key, holder, renew.ttl).await {
                 Err(Error::Lost { reason, .. }) => Err(reason),
@@ -34,24 +37,15 @@ pub(super) async fn renew(renew: Renew, context: &Context) -> Result<Exit, Failu
                 return Err(Failure::new(Exit::Usage, why));
             }
             let lease = lease.map_err(|reason| after_acquire(&reason));
-            match &lease {
-                Err(reason) if !context.report.json => return Err(not_held(&renew.key, reason)),
-                // A renewal never shortens the lease.
-                _ => context.answer_with(
-                    || json(&renew, &lease),
-                    || format!("{}: held for at least another {}", plain(&renew.key), Span(renew.ttl)),
-                )?,
+            if let (Err(reason), false) = (&lease, context.report.json) {
+                return Err(not_held(&renew.key, reason));
             }
-            Ok(if lease.is_ok() { Exit::Success } else { Exit::Lost })
+            // A renewal never shortens the lease.
+            let text = format!("{}: held for at least another {}", plain(&renew.key), Span(renew.ttl));
+            let success = context.answer_with(&json(&renew, &lease), &text)?;
+            Ok(if lease.is_ok() { success } else { Exit::Lost })
         })
         .await
-}
-
-/// A lock of `acquire --while-pid` is renewed by its keeper.
-fn until_the_end(renew: &Renew, kept: &Kept, context: &Context) -> Result<Exit, Failure> {
-    let (key, command) = (plain(&renew.key), plain(&kept.command));
-    let text = || format!("{key}: held until process {} ({command}) ends, without renewals", kept.pid);
-    context.answer_with(|| json(renew, &Ok(Duration::MAX)), text).map(|()| Exit::Success)
 }
 
 fn json(renew: &Renew, lease: &Result<Duration, String>) -> Value {
@@ -121,14 +115,13 @@ pub(super) async fn release(release: Release, context: &Context) -> Result<Exit,
         .with_client(async |client| {
             let request = Request::Release { key: key.clone(), holder };
             let backend = context.identity(client)?;
-            let mut kept = keeper::ask_holder(client, &backend, (&key, holder), &request).await?;
+            let mut kept: Option<Vec<Done>> = keeper::ask_holder(client, &backend, (&key, holder), &request).await?;
             // It may be that of a path above.
             let mut above =
                 tree.iter().flat_map(|tree| tree.locks(Mode::Exclusive)).filter(|(above, _)| *above != *key);
             while let (None, Some((above, _))) = (&kept, above.next()) {
                 kept = keeper::ask_holder(client, &backend, (above.as_str(), holder), &request).await?;
             }
-            let kept: Option<Vec<Done>> = kept.and_then(|done| serde_json::from_value(done).ok());
             let done = match kept.and_then(|mut done| done.pop()) {
                 Some(done) => Done { keys: vec![name.unwrap_or_else(|| key.clone())], ..done },
                 None => match client.release(&key, holder).await? {
@@ -159,10 +152,10 @@ fn report(done: &Done, context: &Context) -> Result<Exit, Failure> {
     for key in &done.keys {
         match done.released {
             Some(false) if !context.report.json => return Err(not_held(key, why.unwrap_or_default())),
-            Some(released) => context.answer_with(
-                || json!({ "key": key, "released": released, "reason": done.why }),
-                || format!("{}: released", plain(key)),
-            )?,
+            Some(released) => {
+                let json = json!({ "key": key, "released": released, "reason": done.why });
+                context.answer_with(&json, &format!("{}: released", plain(key)))?;
+            }
             None => {
                 let why = why.unwrap_or("its keeper gave no reason");
                 return Err(Failure::new(Exit::Unreachable, format!("the release of {key} is not confirmed: {why}")));

@@ -6,24 +6,17 @@ use fencelock::{Client, Resized};
 use serde_json::json;
 
 /// Changes the limit of a semaphore.
-pub(super) async fn resize(resize: Resize, context: &Context) -> Result<Exit, Failure> {
-    context.with_client(async |client| change(&resize, client, context).await).await
-}
-
-async fn change(resize: &Resize, client: &Client, context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn resize(resize: &Resize, client: &Client, context: &Context) -> Result<Exit, Failure> {
     let resized = client.semaphore(&resize.key, resize.permits).resize().await?;
-    let json = || {
-        json!({
-            "key": resize.key,
-            "resized": resized.before != resized.limit,
-            "limit_before": resized.before,
-            "limit": resized.limit,
-            "used": resized.used,
-            "holder_count": resized.holders,
-        })
-    };
-    context.answer_with(json, || format!("{}: {}", plain(&resize.key), words(&resized)))?;
-    Ok(Exit::Success)
+    let json = json!({
+        "key": resize.key,
+        "resized": resized.before != resized.limit,
+        "limit_before": resized.before,
+        "limit": resized.limit,
+        "used": resized.used,
+        "holder_count": resized.holders,
+    });
+    context.answer_with(&json, &format!("{}: {}", plain(&resize.key), words(&resized)))
 }
 
 /// `20 permits instead of 10; 3 holders use 7`

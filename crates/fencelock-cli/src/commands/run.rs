@@ -54,11 +54,8 @@ pub(super) async fn run(plan: Result<Plan, String>, context: &Context) -> Result
         let mut metrics = RunMetrics::new(&plan, context.report);
         let ended = hold(&plan, &client, &backend, &mut signals, context.report, &mut metrics).await;
         metrics.write_end(ended.as_ref().map_or_else(|failure| failure.exit, |ended| ended.exit)).await;
-        let by_loss = match &ended {
-            Ok(ended) => ended.by_loss,
-            // The lock was lost before the command was started.
-            Err(failure) => failure.exit == Exit::Lost,
-        };
+        // A lock may also be lost before the command is started.
+        let by_loss = ended.as_ref().map_or_else(|failure| failure.exit == Exit::Lost, |ended| ended.by_loss);
         if !plan.campaigns || !by_loss {
             break ended;
         }
@@ -126,7 +123,7 @@ async fn hold(
             return Ok(Ended::by_itself(signal));
         }
         result = claim(plan, client, &progress) => result,
-        refused = held_above(plan, backend, client) => {
+        refused = held_above(plan, None, backend, client) => {
             progress.clear();
             return Err(refused);
         }
@@ -154,19 +151,12 @@ async fn hold(
     let (held, closing) = release(guards, client, report, loss_reported).await;
     let ended = match ended {
         // The command exited by itself, and only the release detected the loss of the lock.
-        Ok(Ended { by_loss: false, .. })
-            if held == HeldUntilRelease::No && !loss_reported && plan.rules.on_lost == OnLost::Term =>
-        {
+        Ok(Ended { by_loss: false, .. }) if !held && !loss_reported && plan.rules.on_lost == OnLost::Term => {
             Ok(Ended::by_itself(Exit::Lost))
         }
         ended => ended,
     };
     ended.map(|ended| Ended { closing, ..ended })
-}
-
-/// The time until the last of the leases ends.
-fn longest_lease(guards: &Guards) -> Duration {
-    guards.held().parts().iter().map(Held::remaining).max().unwrap_or_default()
 }
 
 /// The error of a claim. A slot is busy only if all are.
@@ -230,11 +220,8 @@ impl RunSession<'_> {
         let terminal = Terminal::find();
         let child = self.start(terminal.as_ref()).await?;
         let pid = child.pid.as_raw_pid();
-        self.report.emit(&Event::detail(
-            "started",
-            format!("started the command as process {pid}"),
-            json!({ "pid": pid }),
-        ));
+        let text = format!("started the command as process {pid}");
+        self.report.emit(&Event::detail("started", text, json!({ "pid": pid })));
         let supervisor = Supervisor::new(self.guards.held(), child, terminal, self.plan.rules, self.since, self.report);
         let watched =
             supervisor.watch(signals).await.map_err(|error| Failure::system("wait for the command", error))?;
@@ -326,24 +313,13 @@ impl RunSession<'_> {
     }
 }
 
-/// Whether all locks were held until the release.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum HeldUntilRelease {
-    Yes,
-    No,
-}
-
-/// Also returns how long releases may still take in the background.
-async fn release(
-    guards: Guards,
-    client: &Client,
-    report: Reporter,
-    loss_reported: bool,
-) -> (HeldUntilRelease, Duration) {
+/// Returns whether all locks were held until then, and how long releases may still take in the background.
+async fn release(guards: Guards, client: &Client, report: Reporter, loss_reported: bool) -> (bool, Duration) {
     let keys: Vec<_> = guards.keys().into_iter().map(ToString::to_string).collect();
     let held = guards.held();
     // A release is of no use when the leases are over.
-    let (lease_ends, begun) = (longest_lease(&guards), Instant::now());
+    let lease_ends = held.parts().iter().map(Held::remaining).max().unwrap_or_default();
+    let begun = Instant::now();
     let closing = || CLOSING.min(lease_ends.saturating_sub(begun.elapsed()));
     let was_lost = |error: &Error| {
         for loss in error.losses().iter().filter(|_| !loss_reported) {
@@ -351,13 +327,13 @@ async fn release(
             let text = format!("{key} was lost before the command exited: {why}");
             report.emit(&Event::notice("was_lost", text, json!({ "key": key.as_str(), "reason": why })));
         }
-        HeldUntilRelease::No
+        false
     };
     let limit = closing();
     let (key, why) = match timeout(limit, guards.release()).await {
         Ok(Ok(())) => {
             report.emit(&Event::detail("released", "released the lock", json!({})));
-            return (HeldUntilRelease::Yes, closing());
+            return (true, closing());
         }
         Ok(Err(error)) if error.is_lost() => return (was_lost(&error), closing()),
         // It is tried for longer than this error says.
@@ -366,10 +342,10 @@ async fn release(
         Err(_) => (None, format!("no reply within {}", Span(limit))),
     };
     // Without a reply, a loss that was detected before still counts.
-    let until_release = held.check().err().as_ref().map_or(HeldUntilRelease::Yes, was_lost);
-    if loss_reported || until_release == HeldUntilRelease::No {
+    let were_held = held.check().err().as_ref().is_none_or(was_lost);
+    if loss_reported || !were_held {
         // The user knows that the lease ends.
-        return (until_release, closing());
+        return (were_held, closing());
     }
     // The release continues in the background, and no other lock follows.
     let unconfirmed = client.clone().close(closing()).await.is_err();
@@ -383,5 +359,5 @@ async fn release(
         let event = Event::notice("not_released", text, json!({ "reason": why, "left_ms": millis(left) }));
         report.emit(&event.about(&keys, key.as_ref().map(Key::as_str)));
     }
-    (until_release, Duration::ZERO)
+    (were_held, Duration::ZERO)
 }

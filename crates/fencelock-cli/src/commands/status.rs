@@ -11,10 +11,12 @@ use serde_json::{Value, json};
 
 /// Shows the holder of a key.
 pub(super) async fn status(status: Status, context: &Context) -> Result<Exit, Failure> {
-    if let Some(tree) = status.tree.tree()? {
-        return context.with_client(async |client| show_path(client, &tree, context).await).await;
-    }
-    context.with_client(async |client| show(client, &status, context).await).await
+    let tree = status.tree.tree()?;
+    let show = async |client: &Client| match &tree {
+        Some(tree) => show_path(client, tree, context).await,
+        None => show(client, &status, context).await,
+    };
+    context.with_client(show).await
 }
 
 /// What is known of a key.
@@ -89,8 +91,8 @@ async fn show_path(client: &Client, tree: &TreePath, context: &Context) -> Resul
     let found = in_the_way(tree, Mode::Exclusive, client).await?;
     let text = if found.is_empty() { "free".to_owned() } else { found.join("\n  ") };
     let (path, key, held) = (tree.as_str(), tree.key().as_str(), !found.is_empty());
-    let json = || json!({ "path": path, "key": key, "held": held, "in_the_way": found });
-    context.answer_with(json, || format!("{}: {text}", plain(path)))?;
+    let json = json!({ "path": path, "key": key, "held": held, "in_the_way": found });
+    context.answer_with(&json, &format!("{}: {text}", plain(path)))?;
     Ok(if held { Exit::Busy } else { Exit::Success })
 }
 
@@ -115,16 +117,12 @@ fn sentence(lost: &Value) -> String {
 /// A server that may have lost the lock cannot report it as free.
 fn unknown(key: &str, cause: &Unknown, context: &Context) -> Result<Exit, Failure> {
     let why = quarantine(cause);
-    let answer = if context.report.json {
-        let rest = cause.nodes().iter().filter_map(|node| node.passes_in).max();
-        let mut answer = state(key, None, false);
-        (answer["held"], answer["queue"]) = (Value::Null, Value::Null);
-        (answer["done"], answer["slots"], answer["lost"]) = (Value::Null, Value::Null, json!([]));
-        (answer["unknown"], answer["quarantined_for_ms"]) = (why.into(), rest.map(millis).into());
-        answer.to_string()
-    } else {
-        format!("{}: unknown ({why})", plain(key))
-    };
-    context.answer(&format!("{answer}\n"))?;
+    let text = format!("{}: unknown ({why})", plain(key));
+    let rest = cause.nodes().iter().filter_map(|node| node.passes_in).max();
+    let mut answer = state(key, None, false);
+    (answer["held"], answer["queue"]) = (Value::Null, Value::Null);
+    (answer["done"], answer["slots"], answer["lost"]) = (Value::Null, Value::Null, json!([]));
+    (answer["unknown"], answer["quarantined_for_ms"]) = (why.into(), rest.map(millis).into());
+    context.answer_with(&answer, &text)?;
     Ok(Exit::Unreachable)
 }

@@ -9,7 +9,7 @@ use crate::keeper::held_above;
 use crate::nesting::Nesting;
 use crate::plan::Plan;
 use crate::progress::Progress;
-use crate::report::{Event, WaitStatus};
+use crate::report::Event;
 use crate::text::{holding, plain, quarantine};
 use fencelock::contract::Occupied;
 use fencelock::{Capabilities, Client, Error, Expiry, Fault, Holding, Span, Unknown};
@@ -38,32 +38,25 @@ pub(super) async fn wait(wait: Wait, context: &Context) -> Result<Exit, Failure>
             tokio::select! {
                 biased;
                 ended = until_free(&wait, client, context) => ended,
-                refused = held_above(&plan, &backend, client) => Err(refused),
+                refused = held_above(&plan, None, &backend, client) => Err(refused),
             }
         })
         .await
 }
 
-/// Writes the JSON result. Text output has only the exit code, or the error.
-fn answer(
-    wait: &Wait,
-    held: Option<&Holding>,
-    queues: bool,
-    progress: &Progress,
-    context: &Context,
-) -> Result<Exit, Failure> {
-    if context.report.json {
-        let mut answer = state(&wait.key, held, queues);
-        answer["waited_ms"] = millis(progress.waited()).into();
-        context.answer(&format!("{answer}\n"))?;
-    }
-    Ok(if held.is_some() { Exit::Busy } else { Exit::Success })
-}
-
 async fn until_free(wait: &Wait, client: &Client, context: &Context) -> Result<Exit, Failure> {
-    let progress = &Progress::new(&wait.key, context.report);
+    let progress = &Progress::of_keys(std::slice::from_ref(&wait.key), context.report);
     let Capabilities { queues, polls, .. } = client.capabilities();
     let (mut attempts, mut last, mut answered) = (0, None, Duration::ZERO);
+    // Text output has only the exit code, or the error.
+    let answer = |held: Option<&Holding>| -> Result<Exit, Failure> {
+        if context.report.json {
+            let mut answer = state(&wait.key, held, queues);
+            answer["waited_ms"] = millis(progress.waited()).into();
+            context.answer(&format!("{answer}\n"))?;
+        }
+        Ok(if held.is_some() { Exit::Busy } else { Exit::Success })
+    };
     // With a limit, only the limit counts.
     let left = |answered| wait.limit.unwrap_or(answered + SILENCE).saturating_sub(progress.waited());
     loop {
@@ -77,19 +70,19 @@ async fn until_free(wait: &Wait, client: &Client, context: &Context) -> Result<E
         let expiry = match seen {
             Ok(None) => {
                 progress.done("is free");
-                return answer(wait, None, queues, progress, context);
+                return answer(None);
             }
-            Ok(Some(held)) if over && context.report.json => {
-                return answer(wait, Some(&held), queues, progress, context);
-            }
+            Ok(Some(held)) if over && context.report.json => return answer(Some(&held)),
             Ok(Some(held)) if over => {
                 let waited = Some(progress.waited()).filter(|_| wait.limit != Some(Duration::ZERO));
                 let waited = waited.map(|span| format!("; stopped waiting after {}", Span(span))).unwrap_or_default();
                 return Err(Failure::new(Exit::Busy, format!("{} is {}{waited}", plain(&held.key), holding(&held))));
             }
             Ok(Some(held)) => {
-                progress.waiting(&WaitStatus::of_watcher(&held, progress.waited()));
-                Occupied::from(held).expiry
+                let key = held.key.clone();
+                let by = Occupied::from(held);
+                progress.waiting(&key, None, &by, progress.waited());
+                by.expiry
             }
             // A quarantine that has not started does not end by itself.
             Err(Error::Unreachable { cause, .. }) if cause.is_quarantine() && (over || !will_end(&cause)) => {
@@ -121,15 +114,24 @@ async fn look(
     last: Option<Holding>,
     context: &Context,
 ) -> Result<Option<Holding>, Error> {
-    if let Some(slot) = last.as_ref().map(|last| last.key.clone()).filter(|last| last.as_str() != wait.key)
-        && let Some(held) = inspect_within(left, slot.as_str(), wait, client, last.clone()).await?
-    {
-        return Ok(Some(held));
-    }
-    if let Some(held) = inspect_within(left, &wait.key, wait, client, last).await? {
-        return Ok(Some(held));
-    }
     let once = wait.limit == Some(Duration::ZERO);
+    // A single poll uses the timeout of the backend, and others last at most until the wait ends. Without a reply within a limit, the
+    // holder of the poll before is still the last one that is known.
+    let inspect = async |key: &str| {
+        if once {
+            return client.inspect(key).await;
+        }
+        timeout(left.max(MIN_INSPECT_TIMEOUT), client.inspect(key)).await.unwrap_or_else(|_| {
+            let cause = Unknown::new(client.name(), Fault::Timeout, "the wait ended before a reply arrived");
+            last.clone().filter(|_| wait.limit.is_some()).map(Some).ok_or_else(|| Error::unreachable(cause))
+        })
+    };
+    let slot = last.as_ref().map(|last| last.key.as_str()).filter(|last| *last != wait.key);
+    for key in slot.into_iter().chain([wait.key.as_str()]) {
+        if let Some(held) = inspect(key).await? {
+            return Ok(Some(held));
+        }
+    }
     let within = if once { slots::LISTING } else { left.clamp(MIN_INSPECT_TIMEOUT, slots::LISTING) };
     match slots::held(&wait.key, client, within).await {
         Ok(slots) => Ok(slots.into_iter().next()),
@@ -144,25 +146,6 @@ async fn look(
             Ok(None)
         }
     }
-}
-
-/// Polls once, at most until the wait ends. A single poll without a wait uses the timeout of the backend. Without a reply within a
-/// limit, the holder of the poll before is still the last one that is known.
-async fn inspect_within(
-    left: Duration,
-    key: &str,
-    wait: &Wait,
-    client: &Client,
-    last: Option<Holding>,
-) -> Result<Option<Holding>, Error> {
-    let inspection = client.inspect(key);
-    if wait.limit == Some(Duration::ZERO) {
-        return inspection.await;
-    }
-    timeout(left.max(MIN_INSPECT_TIMEOUT), inspection).await.unwrap_or_else(|_| {
-        let cause = Unknown::new(client.name(), Fault::Timeout, "the wait ended before a reply arrived");
-        last.filter(|_| wait.limit.is_some()).map(Some).ok_or_else(|| Error::unreachable(cause))
-    })
 }
 
 /// Whether every quarantine has started, and therefore ends.

@@ -17,19 +17,11 @@ use tokio::time::sleep;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Waits until it turns out that a lock of this command is kept for a process that it runs under. Cancel safe.
-pub(crate) async fn held_above(awaited: &Plan, backend: &str, client: &Client) -> Failure {
-    held_above_but(awaited, "", None, backend, client).await
-}
+/// The owner of a request, its process, and the keeper that is asked for the locks.
+pub(super) type Own<'a> = (&'a str, &'a Ancestor, Option<i32>);
 
-/// The same for the request of an owner. Its own session is excluded, whose keeper is asked for the locks.
-pub(super) async fn held_above_but(
-    awaited: &Plan,
-    owner: &str,
-    own: Option<(&Ancestor, Option<i32>)>,
-    backend: &str,
-    client: &Client,
-) -> Failure {
+/// Waits until it turns out that a lock of this command is kept for a process that it runs under, but for its own session. Cancel safe.
+pub(crate) async fn held_above(awaited: &Plan, own: Option<Own<'_>>, backend: &str, client: &Client) -> Failure {
     if awaited.nested_ok {
         return pending().await;
     }
@@ -38,10 +30,10 @@ pub(super) async fn held_above_but(
         sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
         let ancestors = ancestors();
-        let above: Vec<_> = ancestors.iter().chain(own.map(|(process, _)| process)).cloned().collect();
-        let mut asked: Vec<_> = own.and_then(|(_, keeper)| keeper).into_iter().collect();
-        let holds = ask_above(&above, own.map(|(process, _)| process), backend, &mut asked).await;
-        let mut refused = in_vain(&holds, awaited, owner);
+        let above: Vec<_> = ancestors.iter().chain(own.map(|(_, process, _)| process)).cloned().collect();
+        let mut asked: Vec<_> = own.and_then(|(.., keeper)| keeper).into_iter().collect();
+        let holds = ask_above(&above, own.map(|(_, process, _)| process), backend, &mut asked).await;
+        let mut refused = in_vain(&holds, awaited, own.map_or("", |(owner, ..)| owner));
         // A request may cost money.
         if refused.is_none() && (others_have_keepers() || has_other_keeper(&above, &asked)) {
             refused = unasked(&above, &asked, awaited, client).await;
@@ -128,32 +120,24 @@ async fn unasked(above: &[Ancestor], asked: &[i32], awaited: &Plan, client: &Cli
             let (keeper, process) = named(&holder.owner).filter(|(keeper, _)| !asked.contains(keeper))?;
             above.iter().find(|one| one.pid == process)?;
             let owner = owner_of(holder.owner.label().unwrap_or_default()).unwrap_or_default().to_owned();
-            let kept = Kept {
-                owner,
-                pid: process.cast_unsigned(),
-                command: String::new(),
-                label: None,
-                keys: vec![key.clone()],
-                tree: None,
-                mode: hold.mode,
-                lost: None,
-            };
+            let (pid, keys) = (process.cast_unsigned(), vec![key.clone()]);
+            let kept = Kept { owner, pid, keys, mode: hold.mode, ..Kept::default() };
             Some((keeper, kept, holder.owner.to_string()))
         })
     };
+    let keys: Vec<_> = match (awaited.slots, awaited.of_path()) {
+        (Some(slots), _) => (0..slots).map(|slot| format!("{}#{slot}", awaited.keys[0])).collect(),
+        (None, Some(locks)) => locks.into_iter().map(|(key, _)| key.to_string()).collect(),
+        (None, None) => awaited.keys.clone(),
+    };
     let mut found = Vec::new();
-    match awaited.slots {
-        None => {
-            let keys = awaited.of_path().map(|locks| locks.into_iter().map(|(key, _)| key.to_string()).collect());
-            for key in keys.unwrap_or_else(|| awaited.keys.clone()) {
-                found.extend(one(key).await);
-            }
+    for key in keys {
+        let held = one(key).await;
+        // One of several slots is enough.
+        if held.is_none() && awaited.slots.is_some() {
+            return None;
         }
-        Some(slots) => {
-            for slot in 0..slots {
-                found.push(one(format!("{}#{slot}", awaited.keys.first()?)).await?);
-            }
-        }
+        found.extend(held);
     }
     let holds: Vec<_> = found.iter().map(|(_, kept, _)| kept).collect();
     let (kept, key) = conflict(&holds, awaited)?;

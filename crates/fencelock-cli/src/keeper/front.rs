@@ -1,4 +1,4 @@
-use super::above::held_above_but;
+use super::above::held_above;
 use super::asked::Asked;
 use super::socket::{Peer, address, unreachable_keeper};
 use super::watched::Watched;
@@ -64,15 +64,15 @@ async fn ask(wanted: &Wanted, watched: &Watched, backend: &str, client: &Client)
             Some(keeper) => keeper,
             None => start(watched).await?,
         };
-        let own = Some((&process, keeper.pid));
+        let own = Some((owner, &process, keeper.pid));
         let asked = tokio::select! {
             biased;
             asked = keeper.ask(&request, |shown| progress.show(shown)) => asked,
-            refused = held_above_but(&wanted.plan, owner, own, backend, client) => Err(refused),
+            refused = held_above(&wanted.plan, own, backend, client) => Err(refused),
         };
         progress.clear();
         match asked? {
-            Some(text) => return deliver(keeper, text.as_str().unwrap_or_default()).await,
+            Some(text) => return deliver(keeper, text).await,
             None if watched.has_ended() => {
                 let Watched { pid, command, .. } = watched;
                 let why = format!("process {pid} ({command}) has ended, so the lock was not acquired for it");
@@ -89,20 +89,16 @@ async fn ask(wanted: &Wanted, watched: &Watched, backend: &str, client: &Client)
     Err(Failure::new(Exit::System, why))
 }
 
-async fn deliver(mut keeper: Peer, text: &str) -> Result<(), Failure> {
-    if let Err(failure) = write_delivered(text) {
+async fn deliver(mut keeper: Peer, text: String) -> Result<(), Failure> {
+    if let Err(failure) = write_delivered(&text) {
         // Nobody could release the lock.
-        let done = all_done(keeper.ask(&Request::GiveBack, drop).await.ok().flatten());
+        let done: Option<Vec<Done>> = keeper.ask(&Request::GiveBack, drop).await.ok().flatten();
         let released = done.is_some_and(|done| done.iter().all(|done| done.released == Some(true)));
         let outcome = if released { "the lock was released" } else { "the lock ends with its lease" };
         return Err(Failure::new(failure.exit, format!("{}; {outcome}", failure.message)));
     }
     let ended = || Failure::system("reach the process that keeps the lock", "it has ended");
-    keeper.ask(&Request::Keep, drop).await?.map(drop).ok_or_else(ended)
-}
-
-fn all_done(answer: Option<Value>) -> Option<Vec<Done>> {
-    serde_json::from_value(answer?).ok()
+    keeper.ask::<Value>(&Request::Keep, drop).await?.map(drop).ok_or_else(ended)
 }
 
 /// Starts a keeper, which is not waited for: it outlives this process.
@@ -133,7 +129,7 @@ pub(crate) async fn release_all(release: &Release, pid: u32, context: &Context) 
     };
     let (owner, tree) = (release.owner.clone().unwrap_or_default(), release.tree.tree()?);
     // It may have ended, and released all.
-    let mut done = all_done(keeper.ask(&Request::ReleaseAll { owner, tree }, drop).await?).unwrap_or_default();
+    let mut done: Vec<Done> = keeper.ask(&Request::ReleaseAll { owner, tree }, drop).await?.unwrap_or_default();
     done.sort_by_key(|done| done.released != Some(true));
     Ok(done)
 }

@@ -29,12 +29,13 @@ pub(crate) use owner::Process;
 #[cfg(target_os = "linux")]
 pub(crate) use process::run;
 pub(crate) use session::{Ending, release, watch};
-pub(crate) use socket::{ask, exist, holds, is_of, named};
+pub(crate) use socket::{ask, holds, is_of, named};
 pub(crate) use watched::{End, descriptor_of};
 
 use crate::exit::Failure;
 use crate::serve::Wanted;
 use fencelock::{Client, HolderId, Mode, TreePath};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// What is asked of a keeper: a method of the protocol of `serve`, and its params.
@@ -58,7 +59,7 @@ pub(crate) enum Request {
 }
 
 /// Locks that are kept, or were lost while their process lives.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Kept {
     pub(crate) owner: String,
     pub(crate) pid: u32,
@@ -91,13 +92,13 @@ pub(crate) struct Done {
 }
 
 /// Asks the keeper that has `key` by this holder; `None` if there is none on this machine.
-pub(crate) async fn ask_holder(
+pub(crate) async fn ask_holder<T: DeserializeOwned>(
     client: &Client,
     backend: &str,
     (key, holder): (&str, HolderId),
     request: &Request,
-) -> Result<Option<serde_json::Value>, Failure> {
-    if !exist(backend) {
+) -> Result<Option<T>, Failure> {
+    if socket::sessions(backend).is_empty() {
         return Ok(None);
     }
     let found = client.inspect(key).await?;

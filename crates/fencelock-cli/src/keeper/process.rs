@@ -3,7 +3,7 @@ use super::owner::Process;
 use super::socket::{FIRST, accept, address, listen};
 use super::system_log::warn;
 use super::watched::Watched;
-use crate::args::{Command, Common};
+use crate::args::{Acquire, Command, Common};
 use crate::context::{CLOSING, Context};
 use crate::descendants::end_group_of;
 use crate::exit::{Exit, Failure};
@@ -65,20 +65,15 @@ fn execute(job: Job, front: OwnedFd) -> Exit {
     };
     // What concerns the connection, the parent says too.
     let context = Context::new(&Common { quiet: true, ..arguments.common.clone() }, settings, false);
-    let Command::Acquire(acquire) = &arguments.command else { return Exit::Usage };
-    let Some(pid) = acquire.while_pid else { return Exit::Usage };
+    let Command::Acquire(Acquire { while_pid: Some(pid), .. }) = arguments.command else { return Exit::Usage };
     let watched = Watched::of_descriptor(pid, process);
     // The socket of the parent becomes the process, which shows whom this is a keeper of.
     let _ = rustix::stdio::dup2_stdin(&watched);
-    let few = check_open_files();
     let kept = block_on_main_thread(async {
         let front = std::os::unix::net::UnixStream::from(front);
         let front = front.set_nonblocking(true).and_then(|()| UnixStream::from_std(front));
         let front = front.map_err(|error| Failure::system("use the socket of its parent", error))?;
-        let begun = match few {
-            Ok(()) => begin(watched, &context).await,
-            Err(few) => Err(few),
-        };
+        let begun = begin(watched, &context).await;
         logging::start(&arguments);
         match begun {
             Ok(Some((visible, server, listener))) => serve(front, Arc::new(visible), server, listener).await,
@@ -98,6 +93,7 @@ fn execute(job: Job, front: OwnedFd) -> Exit {
 
 /// `None` if the address of the session is in use.
 async fn begin(watched: Watched, context: &Context) -> Result<Option<(Visible, Server, UnixListener)>, Failure> {
+    check_open_files()?;
     let failed = |error| Failure::system("watch the process", error);
     let peer = watched.descriptor().and_then(|process| Peer::of_process(watched.pid, process)).map_err(failed)?;
     let client = context.connect_to_wait().await?;

@@ -7,10 +7,10 @@ use crate::context::CLOSING;
 use crate::plan::Rules;
 use crate::serve::{Hold, Visible};
 use fencelock::{Guard, Guards, HeldAll, Span};
+use futures_util::future::join_all;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 /// A session of a keeper.
@@ -123,13 +123,5 @@ impl Ending {
 
 /// Releases all of them at the same time. If the future is dropped, the releases continue in the background.
 pub(crate) async fn release(endings: Vec<Ending>) -> Vec<Done> {
-    let mut releases = JoinSet::new();
-    for ending in endings {
-        releases.spawn(ending.release());
-    }
-    let mut done = Vec::new();
-    while let Some(one) = releases.join_next().await {
-        done.extend(one);
-    }
-    done
+    join_all(endings.into_iter().map(Ending::release)).await
 }

@@ -15,6 +15,7 @@ use fencelock::Owner;
 use fencelock::contract::fnv1a;
 use rustix::process::{Pid, geteuid};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io;
@@ -109,7 +110,11 @@ impl Peer {
     ///
     /// # Errors
     /// It refuses, or says nothing.
-    pub(super) async fn ask(&mut self, request: &Request, show: impl Fn(Shown)) -> Result<Option<Value>, Failure> {
+    pub(super) async fn ask<T: DeserializeOwned>(
+        &mut self,
+        request: &Request,
+        show: impl Fn(Shown),
+    ) -> Result<Option<T>, Failure> {
         if self.say(FIRST, json!(request)).await.is_err() {
             return Ok(None);
         }
@@ -129,7 +134,9 @@ impl Peer {
                 Ok(Ok(Some(Said { id: Some(FIRST), error: Some(Refusal { code, message }), .. }))) => {
                     return Err(Failure { exit: u8::try_from(code).map_or(Exit::System, Exit::of_code), message });
                 }
-                Ok(Ok(Some(Said { id: Some(FIRST), result, .. }))) => return Ok(result),
+                Ok(Ok(Some(Said { id: Some(FIRST), result, .. }))) => {
+                    return Ok(result.and_then(|result| serde_json::from_value(result).ok()));
+                }
                 Ok(Ok(Some(_))) => {}
                 Ok(_) => return Ok(None),
             }
@@ -174,13 +181,12 @@ fn sockets() -> BTreeSet<String> {
     names.filter(|name| name.starts_with(&begin)).map(str::to_owned).collect()
 }
 
-/// Whether this user has keepers on this backend.
-pub(crate) fn exist(backend: &str) -> bool {
-    !sessions(backend).is_empty()
-}
-
 /// Asks the keeper that `owner` names; `None` if there is none.
-pub(crate) async fn ask(backend: &str, owner: &Owner, request: &Request) -> Result<Option<Value>, Failure> {
+pub(crate) async fn ask<T: DeserializeOwned>(
+    backend: &str,
+    owner: &Owner,
+    request: &Request,
+) -> Result<Option<T>, Failure> {
     for session in sessions(backend) {
         let Ok(Some(mut keeper)) = Peer::connect(&address(backend, &session)).await else { continue };
         if keeper.pid.is_some_and(|pid| is_of(owner, pid)) {
@@ -203,8 +209,7 @@ pub(crate) async fn holds(backend: &str) -> Vec<Kept> {
 impl Peer {
     /// What a keeper holds; `None` if it does not answer.
     pub(super) async fn holds(&mut self) -> Option<Vec<Kept>> {
-        let holds = timeout(BEAT, self.ask(&Request::Holds, drop)).await.ok()?;
-        serde_json::from_value(holds.ok()??).ok()
+        timeout(BEAT, self.ask(&Request::Holds, drop)).await.ok()?.ok()?
     }
 }
 

@@ -35,8 +35,8 @@ impl Watched {
             Errno::INVAL | Errno::NOENT => refused("this is a thread; name its process"),
             error => Failure::system(&format!("watch process {pid}"), error),
         })?;
-        let in_proc = number_in_proc(&descriptor, pid);
-        let (watched, owner) = (Self::numbered(pid, in_proc, descriptor), user_of(in_proc));
+        let watched = Self::of_descriptor(pid, descriptor);
+        let owner = user_of(watched.in_proc);
         // What was read is about this process only if it still has the number.
         if watched.has_ended() {
             return Err(refused("this process has ended"));
@@ -51,10 +51,6 @@ impl Watched {
     /// The process of a descriptor that was opened by [`Self::open`].
     pub(super) fn of_descriptor(pid: u32, descriptor: OwnedFd) -> Self {
         let in_proc = number_in_proc(&descriptor, pid);
-        Self::numbered(pid, in_proc, descriptor)
-    }
-
-    fn numbered(pid: u32, in_proc: i32, descriptor: OwnedFd) -> Self {
         let fingerprint = i32::try_from(pid).ok().and_then(|pid| fingerprint(pid, in_proc));
         // Control characters are not valid in a label.
         Self { pid, in_proc, fingerprint, command: name_of(in_proc).replace(char::is_control, "?"), descriptor }

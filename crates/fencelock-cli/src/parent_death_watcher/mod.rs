@@ -73,20 +73,11 @@ const ROLE: &str = "--guard-command";
 const FOREGROUND: &str = "foreground";
 const BACKGROUND: &str = "back";
 
-/// The arguments of the watcher. The command is not among them: a signal to all processes whose arguments name the command, as
-/// `pkill -f` sends it, does not reach the watcher.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct WatcherArgs {
-    pub(crate) foreground: bool,
-}
-
-/// The arguments of the watcher if this process was started as one.
-pub(crate) fn role() -> Option<WatcherArgs> {
+/// Whether the command starts in the foreground, if this process was started as a watcher. The command is not among its arguments: a
+/// signal to all processes whose arguments name the command, as `pkill -f` sends it, does not reach the watcher.
+pub(crate) fn role() -> Option<bool> {
     let mut arguments = std::env::args_os().skip(1);
-    if arguments.next()? != ROLE {
-        return None;
-    }
-    Some(WatcherArgs { foreground: arguments.next()? == FOREGROUND })
+    (arguments.next()? == ROLE).then(|| arguments.next().is_some_and(|second| second == FOREGROUND))
 }
 
 /// Why the command was not started.
@@ -147,21 +138,17 @@ impl ParentDeathWatcher {
     /// Sends the deadlines if they have changed.
     pub(crate) fn send_deadlines(&mut self, deadlines: Deadlines) {
         // It fails if the watcher is dead, which the socket reports, or was stopped for so long that the socket is full.
-        if !deadlines.is_close_to(self.sent)
-            && self.send(Some((deadlines.term.as_micros(), deadlines.kill.as_micros()))).is_ok()
-        {
+        let message: WrapperMessage = Some((deadlines.term.as_micros(), deadlines.kill.as_micros()));
+        if !deadlines.is_close_to(self.sent) && send(self.lines.stream(), &message).is_ok() {
             self.sent = deadlines;
         }
-    }
-
-    fn send(&self, message: WrapperMessage) -> io::Result<()> {
-        send(self.lines.stream(), &message)
     }
 
     /// Ends the watcher after the command has exited. Descendants keep running.
     pub(crate) fn dismiss(mut self) {
         let _ = adopt_orphans(false);
-        let _ = self.send(None);
+        let done: WrapperMessage = None;
+        let _ = send(self.lines.stream(), &done);
         let _ = self.process.wait();
     }
 
@@ -173,7 +160,7 @@ impl ParentDeathWatcher {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn run(_: WatcherArgs) -> crate::exit::Exit {
+pub(crate) fn run(_: bool) -> crate::exit::Exit {
     crate::exit::Exit::Usage
 }
 

@@ -1,4 +1,4 @@
-use super::{Deadlines, ROLE, WatcherArgs, WatcherMessage, WrapperMessage};
+use super::{Deadlines, ROLE, WatcherMessage, WrapperMessage};
 use crate::change::Change;
 use crate::child::spawn;
 use crate::child_socket::send;
@@ -16,16 +16,17 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::process::Stdio;
+use std::time::Duration;
 
 /// Runs the watcher: starts the command, reports its state, and kills it with all descendants when the wrapper is dead or
 /// late.
 ///
 /// It serves only the `fencelock run` that is its parent process.
-pub(crate) fn run(role: WatcherArgs) -> Exit {
+pub(crate) fn run(foreground: bool) -> Exit {
     let Some(socket) = of_parent(ROLE, "run") else { return Exit::Usage };
     // Block all signals: the wrapper handles signals that are sent to the job.
     let Ok(mask) = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK) else { return Exit::Success };
-    match Job::receive(socket).and_then(|job| Watcher::start(socket, role, job, mask)) {
+    match Job::receive(socket).and_then(|job| Watcher::start(socket, foreground, job, mask)) {
         Ok(mut watcher) => watcher.run_loop(),
         // A dead wrapper needs no report.
         Err(error) => drop(send(socket, &WatcherMessage::Failed(number(&error)))),
@@ -60,13 +61,13 @@ const ROUND: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 const IDLE_ROUND: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 impl Watcher {
-    fn start(socket: BorrowedFd<'static>, role: WatcherArgs, job: Job, mask: SigSet) -> io::Result<Self> {
+    fn start(socket: BorrowedFd<'static>, foreground: bool, job: Job, mask: SigSet) -> io::Result<Self> {
         adopt_orphans(true)?;
         let mut ended = SigSet::empty();
         ended.add(Number::SIGCHLD);
         let child_signals = SignalFd::with_flags(&ended, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
         let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-        let tty = role.foreground.then(|| File::options().read(true).write(true).open("/dev/tty")).transpose()?;
+        let tty = foreground.then(|| File::options().read(true).write(true).open("/dev/tty")).transpose()?;
         // The last step that can fail: after it the command runs.
         let command = spawn(&job.command, &[], Stdio::from(job.stdin), tty.map(Into::into), mask)?;
         // Close the inherited output: a reader must see EOF when the command exits, not when the watcher does. A timer accepts no
@@ -128,16 +129,11 @@ impl Watcher {
                     self.set_timer();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
-                Ok(None) | Err(_) => self.wrapper_died(),
+                // The lock is no longer renewed, and some backends have released it already.
+                Ok(None) | Err(_) => (self.wrapper_dead, self.killing) = (true, true),
             }
         }
         false
-    }
-
-    /// The lock is no longer renewed, and some backends have released it already.
-    fn wrapper_died(&mut self) {
-        self.wrapper_dead = true;
-        self.killing = true;
     }
 
     /// Reaps the command and orphans. Returns `true` if this process has no children left, according to the kernel.
@@ -179,10 +175,7 @@ impl Watcher {
         let next = self.deadlines.term.min(self.deadlines.kill);
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         let micros = if next == Moment::NEVER { 0 } else { next.as_micros().max(1) };
-        let it_value = Timespec {
-            tv_sec: i64::try_from(micros / 1_000_000).unwrap_or(i64::MAX),
-            tv_nsec: i64::try_from(micros % 1_000_000).unwrap_or(0) * 1000,
-        };
+        let it_value = Duration::from_micros(micros).try_into().unwrap_or(zero);
         // The arguments are valid, and there is no other reason to fail.
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &Itimerspec { it_interval: zero, it_value });
     }

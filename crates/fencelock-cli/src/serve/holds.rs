@@ -1,12 +1,12 @@
 //! What a session holds, and how it gets it.
 
-use super::message::{Elect, ErrorReply, Lock, Mode as Shape, Once, Release, Seconds, Window, seconds};
+use super::message::{ErrorReply, Lock, Mode as Shape, Seconds, Window, seconds};
 use crate::commands::claim::{Claimed, check_election, claim_as, settings};
-use crate::commands::once::args::OnceWindow;
+use crate::commands::once::args::{OncePer, OnceWindow};
 use crate::exit::Exit;
 use crate::json;
 use crate::keeper::{Asked, Keeping, Shows};
-use crate::plan::{OnceRule, Plan, Rules};
+use crate::plan::{Plan, Rules};
 use crate::values;
 use fencelock::contract::KeySet;
 use fencelock::{Client, EndWaker, FencingToken, Guard, Guards, Key, Mode, UnfinishedRun, WindowDone};
@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::Duration;
 
 /// The most of one session.
@@ -55,24 +54,25 @@ impl Wanted {
             (None, Some(keys)) => keys,
             _ => return Err(usage("lock: name either key or keys")),
         };
-        if keys.is_empty() {
-            return Err(usage("lock: keys are empty: name at least one"));
+        let (shared, permits) = (lock.mode == Some(Shape::Shared), lock.permits.is_some());
+        let counted = lock.limit.or(lock.slots).is_some();
+        let wrong = [
+            (keys.is_empty(), "keys are empty: name at least one"),
+            (lock.limit.and(lock.slots).is_some(), "limit and slots exclude each other"),
+            (permits && !counted, "permits need the limit of their semaphore"),
+            (counted && shared, "the mode shared excludes limit and slots"),
+            (counted && is_list, "limit and slots are for one key"),
+            (permits && lock.limit.is_none(), "permits are for a limit"),
+        ];
+        if let Some((_, why)) = wrong.iter().find(|(is_wrong, _)| *is_wrong) {
+            return Err(usage(format!("lock: {why}")));
         }
-        let shared = lock.mode == Some(Shape::Shared);
-        let mode = match (lock.limit, lock.slots) {
-            (Some(_), Some(_)) => return Err(usage("lock: limit and slots exclude each other")),
-            (None, None) if lock.permits.is_some() => {
-                return Err(usage("lock: permits need the limit of their semaphore"));
-            }
-            (None, None) if shared => Mode::Shared,
-            (None, None) => Mode::Exclusive,
-            _ if shared => return Err(usage("lock: the mode shared excludes limit and slots")),
-            _ if is_list => return Err(usage("lock: limit and slots are for one key")),
-            (Some(limit), None) => {
+        let mode = match lock.limit {
+            Some(limit) => {
                 Mode::permits(lock.permits.unwrap_or(1), limit).map_err(|invalid| usage(format!("lock: {invalid}")))?
             }
-            (None, Some(_)) if lock.permits.is_some() => return Err(usage("lock: permits are for a limit")),
-            (None, Some(_)) => Mode::Exclusive,
+            None if shared => Mode::Shared,
+            None => Mode::Exclusive,
         };
         if let Some(owner) = &lock.owner {
             values::owner(owner).map_err(|why| usage(format!("owner: {why}")))?;
@@ -82,22 +82,8 @@ impl Wanted {
         Ok(Self { plan, is_list, owner: lock.owner, asked: None, has: Vec::new() })
     }
 
-    pub(super) fn of_election(elect: Elect, ttl: Duration) -> Result<Self, ErrorReply> {
-        let plan = plan(vec![elect.key], (elect.wait, elect.ttl, ttl), elect.label)?;
-        Ok(Self::of(Plan { campaigns: true, ..plan }))
-    }
-
-    pub(super) fn of_once(once: Once, ttl: Duration) -> Result<Self, ErrorReply> {
-        let window = match once.window {
-            Window::Seconds(seconds) => seconds.get("window")?,
-            Window::Text(text) => values::span(&text).map_err(|why| usage(format!("window: {why}")))?,
-        };
-        let window = OnceWindow { once_per: Some(window), ..OnceWindow::default() };
-        let plan = plan(vec![once.key], (once.wait, once.ttl, ttl), once.label)?;
-        Ok(Self::of(Plan { once: Some(OnceRule { window, even_if_failed: false }), ..plan }))
-    }
-
-    fn of(plan: Plan) -> Self {
+    /// Of a key without an owner.
+    pub(super) fn of(plan: Plan) -> Self {
         Self { plan, is_list: false, owner: None, asked: None, has: Vec::new() }
     }
 
@@ -127,21 +113,30 @@ impl Wanted {
         }
         let claimed = claim_as(&self.plan, lock, client).await?;
         let Claimed::Held { guards, .. } = &claimed else { return Ok(claimed) };
-        if let Some(large) =
-            guards.fencing_tokens().into_iter().map(FencingToken::get).find(|token| *token > LARGEST_TOKEN)
-        {
+        let mut tokens = guards.fencing_tokens().into_iter().map(FencingToken::get);
+        tokens.find(|token| *token > LARGEST_TOKEN).map_or(Ok(claimed), |large| {
             let key = &self.plan.keys[0];
             let why = format!(
                 "the fencing token {large} of {key} is larger than 2^53, which not every client can read exactly"
             );
-            return Err(ErrorReply::of(Exit::Unreachable, why));
-        }
-        Ok(claimed)
+            Err(ErrorReply::of(Exit::Unreachable, why))
+        })
+    }
+}
+
+impl Window {
+    /// The rule of this window.
+    pub(super) fn rule(self) -> Result<OncePer, ErrorReply> {
+        let window = match self {
+            Self::Seconds(seconds) => seconds.get("window")?,
+            Self::Text(text) => values::span(&text).map_err(|why| usage(format!("window: {why}")))?,
+        };
+        Ok(OncePer { window: OnceWindow { once_per: Some(window), ..OnceWindow::default() }, even_if_failed: false })
     }
 }
 
 /// The plan of an exclusive lock, with the time that a lease has without another one.
-fn plan(
+pub(super) fn plan(
     keys: Vec<String>,
     (wait, own, ttl): (Option<Seconds>, Option<Seconds>, Duration),
     label: Option<String>,
@@ -165,10 +160,10 @@ pub(crate) struct Hold {
     pub(super) id: Value,
     /// `None` if a keeper has released them, and shows that they are lost.
     pub(crate) guards: Option<Guards<Arc<Guard>>>,
-    once: Option<Box<UnfinishedRun>>,
-    slot: Option<u32>,
+    pub(super) once: Option<Box<UnfinishedRun>>,
+    pub(super) slot: Option<u32>,
     /// Of `serve`: wakes its session at a loss. A keeper watches it.
-    bell: Option<EndWaker>,
+    pub(super) bell: Option<EndWaker>,
     /// The key and the cause, once it was told.
     pub(crate) lost: Option<Box<(String, String)>>,
     /// Of a keeper.
@@ -178,34 +173,9 @@ pub(crate) struct Hold {
 /// By number, in the order of their grants.
 pub(crate) type Holds = BTreeMap<u64, Hold>;
 
-/// Who notices the loss of a hold.
-pub(super) enum Watch<'a> {
-    Session(&'a Waker),
-    Keeper(Box<Keeping>),
-}
-
 impl Hold {
-    pub(super) fn new(
-        wanted: Arc<Wanted>,
-        id: Value,
-        guards: Guards<Arc<Guard>>,
-        (once, slot): Rest,
-        watch: Watch<'_>,
-    ) -> Self {
-        let (bell, kept) = match watch {
-            Watch::Session(waker) => (Some(guards.wake_at_end(waker)), None),
-            Watch::Keeper(kept) => (None, Some(kept)),
-        };
-        Self { wanted, id, guards: Some(guards), once: once.map(Box::new), slot, bell, lost: None, kept }
-    }
-
     pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
         self.guards.iter().flat_map(Guards::keys).map(Key::as_str)
-    }
-
-    /// Whether it is the run of `once`.
-    pub(super) fn is_run(&self) -> bool {
-        self.once.is_some()
     }
 
     /// The key and the cause.
@@ -264,14 +234,13 @@ impl Hold {
     }
 
     /// If the future is dropped, the release continues in the background.
-    pub(super) async fn release(self, release: Release) -> Result<Value, ErrorReply> {
+    pub(super) async fn release(self, is_done: bool) -> Result<Value, ErrorReply> {
         self.remaining()?;
-        let Self { guards, once, bell, .. } = self;
-        drop(bell);
-        if let Some(run) = once.filter(|_| release.done == Some(true)) {
+        drop(self.bell);
+        if let Some(run) = self.once.filter(|_| is_done) {
             run.succeed().await?;
         }
-        let Some(guards) = guards else { return Err(usage("nothing was held")) };
+        let guards = self.guards.ok_or_else(|| usage("nothing was held"))?;
         guards.release().await?;
         Ok(json!({}))
     }

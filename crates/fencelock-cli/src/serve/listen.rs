@@ -1,23 +1,23 @@
 //! Where sessions come from: the standard streams, a socket with a name, or one of systemd.
 
-use super::args::Address;
 use super::message::{ErrorReply, Unread};
 use super::peer::Peer;
 use crate::exit::{Exit, Failure};
 use nix::unistd::Group;
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock, fstat, open};
+use rustix::io::ioctl_fionbio;
 use rustix::process::umask;
 use serde_json::Value;
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixListener;
 use tokio::net::unix::pipe;
-use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{sleep, timeout};
 
 /// The pause when there is no descriptor for the next connection.
@@ -38,19 +38,19 @@ pub(super) struct Connection {
 impl Connection {
     /// `None` if the process that has started this one has ended.
     pub(super) fn of_standard_streams() -> Result<Option<Self>, Failure> {
-        let failed = |error: io::Error| Failure::system("use the standard streams", error);
         let Some(peer) = Peer::parent() else { return Ok(None) };
-        let (reader, writer) = (io::stdin(), io::stdout());
-        let reader: Reader = match kind(reader.as_fd()) {
-            Some(FileType::Fifo) => Box::new(pipe::Receiver::from_owned_fd(copy(reader.as_fd())?).map_err(failed)?),
-            Some(FileType::Socket) => Box::new(stream(reader.as_fd())?),
-            _ => Box::new(tokio::io::stdin()),
+        let streams = || -> io::Result<(Reader, Writer)> {
+            let reader: Reader = match copy_of(io::stdin())? {
+                Some(copy) => Box::new(pipe::Receiver::from_owned_fd_unchecked(copy)?),
+                None => Box::new(tokio::io::stdin()),
+            };
+            let writer: Writer = match copy_of(io::stdout())? {
+                Some(copy) => Box::new(pipe::Sender::from_owned_fd_unchecked(copy)?),
+                None => Box::new(tokio::io::stdout()),
+            };
+            Ok((reader, writer))
         };
-        let writer: Writer = match kind(writer.as_fd()) {
-            Some(FileType::Fifo) => Box::new(pipe::Sender::from_owned_fd(copy(writer.as_fd())?).map_err(failed)?),
-            Some(FileType::Socket) => Box::new(stream(writer.as_fd())?),
-            _ => Box::new(tokio::io::stdout()),
-        };
+        let (reader, writer) = streams().map_err(|error| Failure::system("use the standard streams", error))?;
         Ok(Some(Self { peer, reader, writer }))
     }
 
@@ -64,18 +64,14 @@ impl Connection {
     }
 }
 
-fn kind(descriptor: BorrowedFd<'_>) -> Option<FileType> {
-    fstat(descriptor).ok().map(|stat| FileType::from_raw_mode(stat.st_mode))
-}
-
-fn copy(descriptor: BorrowedFd<'_>) -> Result<OwnedFd, Failure> {
-    descriptor.try_clone_to_owned().map_err(|error| Failure::system("use the standard streams", error))
-}
-
-fn stream(descriptor: BorrowedFd<'_>) -> Result<UnixStream, Failure> {
-    let stream = std::os::unix::net::UnixStream::from(copy(descriptor)?);
-    let stream = stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream));
-    stream.map_err(|error| Failure::system("use the standard streams", error))
+/// Of a pipe or a socket, which need not block a thread, and are read and written alike.
+fn copy_of(stream: impl AsFd) -> io::Result<Option<OwnedFd>> {
+    if !matches!(FileType::from_raw_mode(fstat(&stream)?.st_mode), FileType::Fifo | FileType::Socket) {
+        return Ok(None);
+    }
+    let copy = stream.as_fd().try_clone_to_owned()?;
+    ioctl_fionbio(&copy, true)?;
+    Ok(Some(copy))
 }
 
 /// A socket that sessions connect to.
@@ -86,14 +82,7 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    pub(super) fn bind(address: &Address, mode: u32, group: Option<&str>) -> Result<Self, Failure> {
-        match address {
-            Address::File(path) => Self::at(path, mode, group),
-            Address::Systemd => Self::of_systemd(),
-        }
-    }
-
-    fn at(path: &Path, mode: u32, group: Option<&str>) -> Result<Self, Failure> {
+    pub(super) fn at(path: &Path, mode: u32, group: Option<&str>) -> Result<Self, Failure> {
         let failed = |error: io::Error| Failure::system(&format!("listen on {}", path.display()), error);
         let group = group.map(number_of_group).transpose()?;
         // Two servers that start at the same time would both find that nobody listens.
@@ -104,7 +93,7 @@ impl Listener {
         let socket = UnixListener::bind(path);
         umask(before);
         let socket = socket.map_err(failed)?;
-        let file = SocketFile::of(path).map_err(failed)?;
+        let file = SocketFile { path: path.to_owned(), file: file_at(path).map_err(failed)? };
         chown(path, None, group)
             .and_then(|()| fs::set_permissions(path, Permissions::from_mode(mode)))
             .map_err(failed)?;
@@ -112,34 +101,29 @@ impl Listener {
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn of_systemd() -> Result<Self, Failure> {
+    pub(super) fn of_systemd() -> Result<Self, Failure> {
         Err(Failure::new(Exit::Usage, "--listen systemd: there is none on this system; use unix:PATH"))
     }
 
     /// The socket of a unit: `sd_listen_fds(3)`.
     #[cfg(target_os = "linux")]
-    fn of_systemd() -> Result<Self, Failure> {
+    pub(super) fn of_systemd() -> Result<Self, Failure> {
         use rustix::net::AddressFamily;
         use rustix::net::sockopt::{socket_acceptconn, socket_domain};
         use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 
         let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<i32>().ok());
+        let refused = |why| Failure::new(Exit::Usage, format!("--listen systemd: {why}"));
         let here = getpid();
         if number("LISTEN_PID").and_then(Pid::from_raw) != Some(here) || number("LISTEN_FDS") != Some(1) {
-            return Err(Failure::new(
-                Exit::Usage,
-                "--listen systemd: systemd has passed no socket, or several: see systemd.socket(5)",
-            ));
+            return Err(refused("systemd has passed no socket, or several: see systemd.socket(5)"));
         }
         let failed = |error: io::Error| Failure::system("use the socket of systemd", error);
         let this = pidfd_open(here, PidfdFlags::empty()).map_err(|error| failed(error.into()))?;
         // The first one.
         let socket = pidfd_getfd(&this, 3, PidfdGetfdFlags::empty()).map_err(|error| failed(error.into()))?;
         if socket_domain(&socket).ok() != Some(AddressFamily::UNIX) || !socket_acceptconn(&socket).unwrap_or_default() {
-            return Err(Failure::new(
-                Exit::Usage,
-                "--listen systemd: ListenStream= of its unit must be the path of a Unix socket",
-            ));
+            return Err(refused("ListenStream= of its unit must be the path of a Unix socket"));
         }
         let socket = std::os::unix::net::UnixListener::from(socket);
         let socket = socket.set_nonblocking(true).and_then(|()| UnixListener::from_std(socket));
@@ -217,12 +201,6 @@ fn is_ending(stream: &std::os::unix::net::UnixStream) -> bool {
 pub(super) struct SocketFile {
     path: PathBuf,
     file: (u64, u64),
-}
-
-impl SocketFile {
-    fn of(path: &Path) -> io::Result<Self> {
-        Ok(Self { path: path.to_owned(), file: file_at(path)? })
-    }
 }
 
 impl Drop for SocketFile {

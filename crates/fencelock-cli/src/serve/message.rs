@@ -2,19 +2,16 @@
 
 use crate::exit::{Exit, Failure, exit_and_advice};
 use crate::json;
-use fencelock::{Error, Expiry, Occupant};
+use fencelock::Error;
 use serde::de::{DeserializeOwned, Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
+use std::collections::VecDeque;
 use std::fmt::Arguments;
-use std::future::poll_fn;
 use std::io::{self, Write};
-use std::mem::{MaybeUninit, take};
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 /// The longest line of a client, with its end.
 pub(super) const LINE: usize = 65_536;
@@ -55,11 +52,6 @@ impl ErrorReply {
         Self::new(CANCELLED, "the request was cancelled")
     }
 
-    pub(super) fn no_method(method: &str) -> Self {
-        let known = "hello, lock, release, remaining, cancel, status, list, elect, once";
-        Self::new(NO_METHOD, format!("there is no method {method:?}; there are {known}"))
-    }
-
     pub(super) fn ending() -> Self {
         Self::of(Exit::System, "the server is being stopped").with("advice", "connect again, and repeat the request")
     }
@@ -91,16 +83,10 @@ impl From<Error> for ErrorReply {
         }
         match &error {
             Error::Busy { holders, expires_in, waited, .. } => {
-                let (holder, foreign) = match holders.first() {
-                    Occupant::Holder(holder) => (json::owner(&holder.owner), Value::Null),
-                    Occupant::Foreign(foreign) => (Value::Null, foreign.to_string().into()),
-                };
-                let left = if let Expiry::In(left) = expires_in { seconds(*left) } else { Value::Null };
-                refusal
-                    .with("holder", holder)
-                    .with("foreign", foreign)
-                    .with("remaining", left)
-                    .with("waited", seconds(*waited))
+                let mut by = json::with_occupant(json!({}), holders.first());
+                let left = expires_in.span().map(seconds);
+                let refusal = refusal.with("holder", by["owner"].take()).with("foreign", by["foreign"].take());
+                refusal.with("remaining", left).with("waited", seconds(*waited))
             }
             Error::Unreachable { waited, .. } => refusal.with("waited", seconds(*waited)),
             _ => refusal,
@@ -179,25 +165,27 @@ impl<'a> Message<'a> {
     }
 
     /// A request to a keeper.
-    pub(super) fn typed<T: DeserializeOwned>(self) -> Result<T, ErrorReply> {
+    pub(super) fn to_keeper<T: DeserializeOwned>(&self) -> Result<T, ErrorReply> {
         let unknown = |error| {
             let why = "the keeper of this session does not understand the request, it may be of another version";
             ErrorReply::of(Exit::System, format!("{why}: {error}"))
         };
-        let params: Option<Value> =
-            self.params.map(|params| serde_json::from_str(params.get())).transpose().map_err(unknown)?;
-        serde_json::from_value(json!({ "method": self.method, "params": params })).map_err(unknown)
+        serde_json::from_value(json!({ "method": self.method, "params": self.params })).map_err(unknown)
     }
 
     /// # Errors
-    /// A member is unknown, missing, of another type, or given twice.
-    pub(super) fn params<T: DeserializeOwned>(self) -> Result<T, ErrorReply> {
+    /// There is no such method, or a member of its params is unknown, missing, of another type, or given twice.
+    pub(super) fn ask(&self) -> Result<Ask, ErrorReply> {
+        let method = &*self.method;
+        if METHODS.split(", ").all(|known| known != method) {
+            return Err(ErrorReply::new(NO_METHOD, format!("there is no method {method:?}; there are {METHODS}")));
+        }
         let params = self.params.map_or("{}", RawValue::get);
         if !params.starts_with('{') {
             return Err(ErrorReply::new(NOT_PARAMS, "params are an object"));
         }
-        let invalid = |error| ErrorReply::new(NOT_PARAMS, format!("params of {}: {error}", self.method));
-        serde_json::from_str(params).map_err(invalid)
+        let invalid = |error| ErrorReply::new(NOT_PARAMS, format!("params of {method}: {error}"));
+        serde_json::from_str(&format!(r#"{{"{method}":{params}}}"#)).map_err(invalid)
     }
 }
 
@@ -216,13 +204,50 @@ impl Seconds {
     }
 }
 
+/// What a client asks. Its methods are those of [`METHODS`].
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Hello {
-    pub(super) protocol: u64,
-    #[serde(default)]
-    pub(super) client: String,
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum Ask {
+    Hello {
+        protocol: u64,
+        #[serde(default)]
+        client: String,
+    },
+    Lock(Box<Lock>),
+    Elect {
+        key: String,
+        wait: Option<Seconds>,
+        ttl: Option<Seconds>,
+        label: Option<String>,
+    },
+    Once {
+        key: String,
+        window: Window,
+        wait: Option<Seconds>,
+        ttl: Option<Seconds>,
+        label: Option<String>,
+    },
+    /// Of `once`, `done`: the work has succeeded.
+    Release {
+        hold: u64,
+        done: Option<bool>,
+    },
+    Remaining {
+        hold: u64,
+    },
+    Cancel {
+        id: Id,
+    },
+    Status {
+        key: String,
+    },
+    List {
+        #[serde(default)]
+        prefix: String,
+    },
 }
+
+const METHODS: &str = "hello, lock, release, remaining, cancel, status, list, elect, once";
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -247,25 +272,6 @@ pub(super) enum Mode {
     Shared,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Elect {
-    pub(super) key: String,
-    pub(super) wait: Option<Seconds>,
-    pub(super) ttl: Option<Seconds>,
-    pub(super) label: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Once {
-    pub(super) key: String,
-    pub(super) window: Window,
-    pub(super) wait: Option<Seconds>,
-    pub(super) ttl: Option<Seconds>,
-    pub(super) label: Option<String>,
-}
-
 /// Seconds, or a text as the options of the program take it: `1h`.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
@@ -274,103 +280,15 @@ pub(super) enum Window {
     Text(String),
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Release {
-    pub(super) hold: u64,
-    /// Of `once`: the work has succeeded.
-    pub(super) done: Option<bool>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Remaining {
-    pub(super) hold: u64,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Cancel {
-    pub(super) id: Id,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Status {
-    pub(super) key: String,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct List {
-    #[serde(default)]
-    pub(super) prefix: String,
-}
-
-/// The lines of a client. There may be many, so without a line it keeps no memory.
-pub(super) struct Lines<R> {
-    stream: R,
-    /// What was read, beginning with lines that were taken.
-    bytes: Vec<u8>,
-    taken: usize,
-}
-
-/// What is read from a client.
-pub(super) enum Read<'a> {
-    Line(&'a [u8]),
-    TooLong,
-    End,
-}
-
-impl<R: AsyncRead + Unpin> Lines<R> {
-    pub(super) fn new(stream: R) -> Self {
-        Self { stream, bytes: Vec::new(), taken: 0 }
-    }
-
-    /// The next line. Cancel safe.
-    pub(super) async fn next(&mut self) -> Read<'_> {
-        let begun = take(&mut self.taken);
-        if begun == self.bytes.len() {
-            self.bytes = Vec::new();
-        }
-        self.bytes.drain(..begun.min(self.bytes.len()));
-        let mut searched = 0;
-        loop {
-            let end = self.bytes[searched..].iter().position(|byte| *byte == b'\n');
-            if let Some(end) = end.map(|end| searched + end + 1).filter(|end| *end <= LINE) {
-                self.taken = end;
-                return Read::Line(&self.bytes[..end]);
-            }
-            searched = self.bytes.len();
-            if searched >= LINE {
-                return Read::TooLong;
-            }
-            if !poll_fn(|cx| self.poll_read(cx)).await {
-                return Read::End;
-            }
-        }
-    }
-
-    /// Whether there is more.
-    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        let mut space = [MaybeUninit::uninit(); 4096];
-        let mut space = ReadBuf::uninit(&mut space);
-        let read = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut space));
-        self.bytes.extend_from_slice(space.filled());
-        Poll::Ready(read.is_ok() && !space.filled().is_empty())
-    }
-}
-
 /// What a client has not read yet.
 pub(crate) struct Unread<W> {
     stream: W,
-    bytes: Vec<u8>,
-    written: usize,
+    bytes: VecDeque<u8>,
 }
 
 impl<W: AsyncWrite + Unpin> Unread<W> {
     pub(crate) fn new(stream: W) -> Self {
-        Self { stream, bytes: Vec::new(), written: 0 }
+        Self { stream, bytes: VecDeque::new() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -391,7 +309,7 @@ impl<W: AsyncWrite + Unpin> Unread<W> {
     }
 
     fn push(&mut self, members: Arguments<'_>) -> io::Result<()> {
-        if self.bytes.len() - self.written > UNREAD {
+        if self.bytes.len() > UNREAD {
             return Err(io::Error::new(io::ErrorKind::TimedOut, format!("it has left {UNREAD} bytes unread")));
         }
         writeln!(self.bytes, r#"{{"jsonrpc":"2.0",{members}}}"#)
@@ -399,24 +317,18 @@ impl<W: AsyncWrite + Unpin> Unread<W> {
 
     /// Writes a part. Cancel safe.
     pub(super) async fn write(&mut self) -> io::Result<()> {
-        let written = self.stream.write(&self.bytes[self.written..]).await?;
-        if written == 0 {
+        if self.stream.write_buf(&mut self.bytes).await? == 0 {
             return Err(io::ErrorKind::WriteZero.into());
         }
-        self.written += written;
-        if self.written == self.bytes.len() {
-            (self.bytes, self.written) = (Vec::new(), 0);
-        } else if self.written > UNREAD {
-            self.bytes.drain(..take(&mut self.written));
+        if self.bytes.is_empty() {
+            self.bytes = VecDeque::new();
         }
         Ok(())
     }
 
     /// Writes all of it.
     pub(crate) async fn flush(&mut self) -> io::Result<()> {
-        while !self.is_empty() {
-            self.write().await?;
-        }
+        self.stream.write_all_buf(&mut self.bytes).await?;
         self.stream.flush().await
     }
 }

@@ -25,7 +25,7 @@ use crate::context::{CLOSING, Context};
 use crate::exit::{Exit, Failure};
 use crate::json::state;
 use crate::signals::Signals;
-use args::Serve;
+use args::{Address, Serve};
 use fencelock::Client;
 use listen::{Connection, Listener};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
@@ -63,12 +63,11 @@ pub(crate) async fn serve(mut wanted: Serve, context: &Context) -> Result<Exit, 
     };
     let server = Arc::new(Server::new(client.clone(), context, wanted.ttl)?);
     let listener = match &wanted.listen {
-        Some(address) => Some(Listener::bind(address, wanted.mode, wanted.group.as_deref())?),
+        Some(Address::File(path)) => Some(Listener::at(path, wanted.mode, wanted.group.as_deref())?),
+        Some(Address::Systemd) => Some(Listener::of_systemd()?),
         None => None,
     };
-    Running { server, wanted, sessions: JoinSet::new(), end: watch::Sender::new(None), count: 0 }
-        .run(listener, &mut signals)
-        .await?;
+    run(&server, &wanted, listener, &mut signals).await?;
     let _ = client.close(CLOSING).await;
     Ok(Exit::Success)
 }
@@ -81,59 +80,51 @@ fn most_connections() -> usize {
     usize::try_from(most).unwrap_or(usize::MAX).max(1)
 }
 
-struct Running {
-    server: Arc<Server>,
-    wanted: Serve,
-    sessions: JoinSet<()>,
-    /// When the server will be stopped.
-    end: watch::Sender<Option<Instant>>,
-    /// Of all sessions so far.
-    count: u64,
-}
-
-impl Running {
-    async fn run(mut self, mut listener: Option<Listener>, signals: &mut Signals) -> Result<(), Failure> {
-        if listener.is_none() {
-            match Connection::of_standard_streams()? {
-                Some(connection) => self.start(connection),
-                None => return Ok(()),
+/// Serves sessions of the listener, or else that of the standard streams.
+async fn run(
+    server: &Arc<Server>,
+    wanted: &Serve,
+    mut listener: Option<Listener>,
+    signals: &mut Signals,
+) -> Result<(), Failure> {
+    let mut next = if listener.is_some() { None } else { Connection::of_standard_streams()? };
+    // The number of all sessions so far, and when the server will be stopped.
+    let (mut sessions, mut count, end) = (JoinSet::new(), 0, watch::Sender::new(None::<Instant>));
+    loop {
+        if let Some(Connection { peer, reader, writer }) = next.take() {
+            count += 1;
+            let session = Session::new(Arc::clone(server), count, Arc::new(Visible::new(peer, None)), writer);
+            sessions.spawn(session.run(reader, end.subscribe()));
+        }
+        if sessions.is_empty() && (listener.is_none() || end.borrow().is_some()) {
+            return Ok(());
+        }
+        tokio::select! {
+            biased;
+            signal = signals.ending() => {
+                if !wanted.stdio || signal == Signal::TERM {
+                    // Who connects to a file is told. Who connects to a unit waits for its next server.
+                    listener = listener.filter(|listener| listener.file.is_some());
+                    // A second signal does not wait.
+                    let grace = if end.borrow().is_some() { Duration::ZERO } else { wanted.grace };
+                    end.send_replace(Some(Instant::now() + grace));
+                }
+            }
+            Some(ended) = sessions.join_next() => {
+                if let Err(bug) = ended {
+                    tracing::error!("a session has ended by a bug, please report it: {bug}");
+                }
+            }
+            Some(connection) = async { Some(listener.as_ref()?.accept().await) } => {
+                if end.borrow().is_some() {
+                    connection.refuse(ErrorReply::ending());
+                } else if sessions.len() >= wanted.connections {
+                    connection.refuse(ErrorReply::limit("connections", wanted.connections));
+                } else {
+                    next = Some(connection);
+                }
             }
         }
-        while listener.is_some() && self.end.borrow().is_none() || !self.sessions.is_empty() {
-            tokio::select! {
-                biased;
-                signal = signals.ending() => {
-                    if !self.wanted.stdio || signal == Signal::TERM {
-                        // Who connects to a file is told. Who connects to a unit waits for its next server.
-                        listener = listener.filter(|listener| listener.file.is_some());
-                        // A second signal does not wait.
-                        let grace = if self.end.borrow().is_some() { Duration::ZERO } else { self.wanted.grace };
-                        self.end.send_replace(Some(Instant::now() + grace));
-                    }
-                }
-                Some(ended) = self.sessions.join_next() => {
-                    if let Err(bug) = ended {
-                        tracing::error!("a session has ended by a bug, please report it: {bug}");
-                    }
-                }
-                Some(connection) = async { Some(listener.as_ref()?.accept().await) } => match connection {
-                    connection if self.end.borrow().is_some() => connection.refuse(ErrorReply::ending()),
-                    connection if self.sessions.len() >= self.wanted.connections => {
-                        connection.refuse(ErrorReply::limit("connections", self.wanted.connections));
-                    }
-                    connection => self.start(connection),
-                },
-            }
-        }
-        Ok(())
-    }
-
-    fn start(&mut self, connection: Connection) {
-        self.count += 1;
-        let Connection { peer, reader, writer } = connection;
-        let visible = Arc::new(Visible::new(peer, None));
-        let session = Session::new(Arc::clone(&self.server), self.count, visible, writer);
-        self.sessions.spawn(session.run(reader, self.end.subscribe()));
     }
 }
 

@@ -1,4 +1,6 @@
-use crate::values::{Nested, Patience};
+#![allow(clippy::doc_markdown, reason = "this is help text")]
+
+use crate::values::Patience;
 use crate::{exit, settings, values};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
@@ -27,7 +29,6 @@ pub(crate) struct Elect {
     ///
     /// The environment of the command contains the name in FENCELOCK_KEY, the term in FENCELOCK_FENCE, the backend in
     /// FENCELOCK_BACKEND and the holder ID in FENCELOCK_HOLDER, as with `run`.
-    #[allow(clippy::doc_markdown, reason = "this is help text")]
     #[arg(trailing_var_arg = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
     /// Text that the leader publishes, such as its address: at most 128 bytes.
@@ -38,17 +39,13 @@ pub(crate) struct Elect {
     pub(crate) observe: bool,
     #[command(flatten)]
     pub(crate) patience: Patience,
-    #[command(flatten)]
-    pub(crate) nested: Nested,
     /// Pass FENCELOCK_PASSWORD, and a FENCELOCK_URL that contains a password, to the command [default: both are removed].
-    #[allow(clippy::doc_markdown, reason = "this is help text")]
     #[arg(long, help_heading = None)]
     pub(crate) pass_url: bool,
     /// Write when the command started and ended last, how, and how long it waited, into a file in DIR for the textfile collector of
     /// node_exporter: one for each KEY.
     ///
     /// What cannot be written is a warning, and does not change the exit status.
-    #[allow(clippy::doc_markdown, reason = "this is help text")]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = None)]
     pub(crate) metrics_file: Option<PathBuf>,
     /// Time to live of a term, renewed after each third; the term of a crashed leader ends after this time.

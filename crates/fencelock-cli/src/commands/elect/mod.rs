@@ -56,15 +56,11 @@ fn text(name: &str, observation: &Observation) -> String {
 }
 
 fn json(name: &str, observation: &Observation) -> Value {
-    let leader = match observation {
-        Observation::Leader(leader) => Some(leader),
-        _ => None,
-    };
-    let (leads, reason) = match observation {
-        Observation::Leader(_) => (Some(true), None),
-        Observation::NoLeader => (Some(false), None),
-        Observation::Unreachable(cause) => (None, Some(cause.to_string())),
-        _ => (None, None),
+    let (leads, leader, reason) = match observation {
+        Observation::Leader(leader) => (Some(true), Some(leader), None),
+        Observation::NoLeader => (Some(false), None, None),
+        Observation::Unreachable(cause) => (None, None, Some(cause.to_string())),
+        _ => (None, None, None),
     };
     json!({
         "key": name,

@@ -5,7 +5,7 @@ use fencelock::{Client, OncePerWindow};
 use std::time::Duration;
 
 /// Options of `run` for a command that succeeds at most once in each window of time.
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Once per window")]
 pub(crate) struct OncePer {
     #[command(flatten)]

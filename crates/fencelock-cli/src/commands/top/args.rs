@@ -32,9 +32,10 @@ pub(crate) struct Top {
 }
 
 /// A column that orders the locks. Locks with the same value follow by key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum By {
     /// Most waiters first.
+    #[default]
     Waiting,
     /// Longest wait first.
     Waited,

@@ -10,6 +10,7 @@ mod table;
 mod tests;
 
 use super::breaking;
+use super::list::held as list;
 use crate::context::{Context, print};
 use crate::exit::{Exit, Failure};
 use crate::json::{is_unread, state};
@@ -19,11 +20,10 @@ use fencelock::{Client, Error, HolderId, HolderInfo, Holding, Key, Liveness};
 use screen::Screen;
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::future::pending;
 use std::io::IsTerminal;
 use std::pin::Pin;
 use std::time::Duration;
-use table::{Order, Table, Wish};
+use table::{Table, Wish};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 /// A list asks the server about each held lock, so after a list of many there is a pause: at most so many are listed per second.
@@ -57,15 +57,10 @@ pub(crate) async fn top(wanted: Top, context: &Context) -> Result<Exit, Failure>
         .await
 }
 
-async fn list(client: &Client, prefix: &str) -> Result<Vec<Holding>, Error> {
-    let mut held = client.list().await?;
-    held.retain(|held| held.key.as_str().starts_with(prefix));
-    Ok(held)
-}
-
 fn new_table(client: &Client, wanted: &Top) -> Table {
-    let order = Order { by: wanted.sort, reversed: wanted.reverse };
-    Table::new(client.name(), client.capabilities().queues, order)
+    let mut table = Table::new(client.name(), client.capabilities().queues, wanted.sort);
+    table.reversed = wanted.reverse;
+    table
 }
 
 /// Writes what a screen would show, of all locks.
@@ -120,7 +115,7 @@ async fn watch(client: &Client, wanted: &Top, backend: &str) -> Result<Exit, Fai
                 Some(_) if matches!(wish, Some(Wish::Break(_))) => {}
                 Some(asked) => wish = asked.or(wish),
             },
-            reply = reply_to(&mut request) => {
+            Some(reply) = async { Some(request.as_mut()?.await) } => {
                 request = None;
                 due = match &reply {
                     Reply::Listed(listed) => Instant::now() + pause(wanted.interval, begun.elapsed(), listed),
@@ -133,13 +128,6 @@ async fn watch(client: &Client, wanted: &Top, backend: &str) -> Result<Exit, Fai
             _ = ticks.tick() => wish = wish.or_else(|| table.on_tick()),
             () = sleep_until(due), if idle => {}
         }
-    }
-}
-
-async fn reply_to(request: &mut Option<Request<'_>>) -> Reply {
-    match request {
-        Some(request) => request.await,
-        None => pending().await,
     }
 }
 
@@ -163,7 +151,7 @@ fn next_request<'a>(
 fn on_reply(table: &mut Table, reply: Reply, asked: Instant) {
     match reply {
         Reply::Listed(Ok(held)) => table.on_list(held, asked),
-        Reply::Listed(Err(error)) | Reply::Inspected(Err(error)) => table.on_trouble(format!("{error:#}")),
+        Reply::Listed(Err(error)) | Reply::Inspected(Err(error)) => table.trouble = Some(format!("{error:#}")),
         Reply::Inspected(Ok(held)) => table.on_inspection(held, asked),
         Reply::Broken(Ok(done)) => table.on_notice(done),
         Reply::Broken(Err(failure)) => table.on_notice(failure.message),

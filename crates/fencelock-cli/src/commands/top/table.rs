@@ -3,6 +3,7 @@ use super::args::By;
 use crate::json::{is_unread, waiters};
 use crate::text::{plain, process_of};
 use crate::{mode, text};
+use clap::ValueEnum;
 use fencelock::{Expiry, Holding, Key, Liveness, Occupant, Span};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::cmp::Ordering;
@@ -11,20 +12,14 @@ use std::ops::Range;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The order of the locks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Order {
-    pub(super) by: By,
-    pub(super) reversed: bool,
-}
-
 /// What the screen shows, and what a key does. It sends nothing and reads no clock but for ages.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Table {
     pub(super) backend: String,
     /// Whether the number of waiters is known.
     pub(super) queues: bool,
-    order: Order,
+    by: By,
+    pub(super) reversed: bool,
     /// Only locks whose key or holder contains this, in lower case.
     filter: String,
     rows: Vec<Row>,
@@ -53,8 +48,9 @@ struct Row {
 }
 
 /// What the keys act on.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) enum Focus {
+    #[default]
     Rows,
     Filter,
     /// The lock, the last inspection of it, which may have found it free, and the first line on the screen.
@@ -88,40 +84,19 @@ pub(super) const HEADS: [&str; 8] = ["KEY", "HELD FOR", "ENDS IN", "RENEWED", "W
 const PAGE: usize = 10;
 
 impl Table {
-    pub(super) fn new(backend: String, queues: bool, order: Order) -> Self {
-        Self {
-            backend,
-            queues,
-            order,
-            filter: String::new(),
-            rows: Vec::new(),
-            watch: Watch::default(),
-            shown: Vec::new(),
-            selected: 0,
-            top: 0,
-            focus: Focus::Rows,
-            breaking: false,
-            listed: None,
-            trouble: None,
-            notice: None,
-        }
+    pub(super) fn new(backend: String, queues: bool, by: By) -> Self {
+        Self { backend, queues, by, ..Self::default() }
     }
 
-    /// All locks, in place of those before: what was `asked` for then. The selected lock stays selected.
+    /// All locks, in place of those before: what was `asked` for then.
     pub(super) fn on_list(&mut self, held: Vec<Holding>, asked: Instant) {
-        let selected = self.lock().map(|held| held.key.clone());
         let row = |held: Holding| {
             let holders = held.holders.clone().map(|hold| hold.occupant);
             Row { held, holder: plain(&holders) }
         };
-        self.rows = self.watch.on_list(held, (asked, Instant::now())).into_iter().map(row).collect();
+        let held = self.watch.on_list(held, (asked, Instant::now()));
         (self.listed, self.trouble) = (Some(Instant::now()), None);
-        self.arrange(selected.as_ref());
-    }
-
-    /// What was asked could not be found out.
-    pub(super) fn on_trouble(&mut self, why: String) {
-        self.trouble = Some(why);
+        self.arrange(|table| table.rows = held.into_iter().map(row).collect());
     }
 
     /// The details of the selected lock: what was `asked` for then.
@@ -185,10 +160,10 @@ impl Table {
             KeyCode::PageDown => self.selected = (self.selected + PAGE).min(last),
             KeyCode::Home => self.selected = 0,
             KeyCode::End => self.selected = last,
-            KeyCode::Char('s') => self.reorder(Order { by: self.order.by.next(), ..self.order }),
-            KeyCode::Char('r') => self.reorder(Order { reversed: !self.order.reversed, ..self.order }),
+            KeyCode::Char('s') => self.arrange(|table| table.by = table.by.next()),
+            KeyCode::Char('r') => self.arrange(|table| table.reversed ^= true),
             KeyCode::Char('/') => (self.focus, self.notice) = (Focus::Filter, None),
-            KeyCode::Esc => self.set_filter(String::new()),
+            KeyCode::Esc => self.arrange(|table| table.filter.clear()),
             KeyCode::Char('b') => self.ask(),
             KeyCode::Enter => {
                 let held = self.lock()?.clone();
@@ -202,15 +177,15 @@ impl Table {
     }
 
     fn on_filter(&mut self, key: KeyCode) {
-        let mut filter = self.filter.clone();
-        match key {
-            KeyCode::Enter => return self.focus = Focus::Rows,
-            KeyCode::Esc => (self.focus, filter) = (Focus::Rows, String::new()),
-            KeyCode::Backspace => drop(filter.pop()),
-            KeyCode::Char(c) => filter.extend(c.to_lowercase()),
-            _ => return,
+        if matches!(key, KeyCode::Enter | KeyCode::Esc) {
+            self.focus = Focus::Rows;
         }
-        self.set_filter(filter);
+        self.arrange(|table| match key {
+            KeyCode::Esc => table.filter.clear(),
+            KeyCode::Backspace => drop(table.filter.pop()),
+            KeyCode::Char(c) => table.filter.extend(c.to_lowercase()),
+            _ => {}
+        });
     }
 
     /// Any key but `y` is a no.
@@ -254,21 +229,11 @@ impl Table {
         }
     }
 
-    fn reorder(&mut self, order: Order) {
+    /// Filters and orders the rows after this change. The selected lock stays selected.
+    fn arrange(&mut self, change: impl FnOnce(&mut Self)) {
         let selected = self.lock().map(|held| held.key.clone());
-        self.order = order;
-        self.arrange(selected.as_ref());
-    }
-
-    fn set_filter(&mut self, filter: String) {
-        let selected = self.lock().map(|held| held.key.clone());
-        self.filter = filter;
-        self.arrange(selected.as_ref());
-    }
-
-    /// Filters and orders the rows.
-    fn arrange(&mut self, selected: Option<&Key>) {
-        let Self { rows, filter, order, .. } = self;
+        change(self);
+        let Self { rows, filter, by, reversed, .. } = self;
         let fits = |row: &Row| {
             filter.is_empty()
                 || row.held.key.as_str().to_lowercase().contains(filter.as_str())
@@ -276,11 +241,11 @@ impl Table {
         };
         self.shown = (0..rows.len()).filter(|at| fits(&rows[*at])).collect();
         self.shown.sort_by(|a, b| {
-            let before = order.by.compare(&rows[*a], &rows[*b]);
-            let before = if order.reversed { before.reverse() } else { before };
+            let before = by.compare(&rows[*a], &rows[*b]);
+            let before = if *reversed { before.reverse() } else { before };
             before.then_with(|| rows[*a].held.key.cmp(&rows[*b].held.key))
         });
-        let place = selected.and_then(|key| self.shown.iter().position(|at| self.rows[*at].held.key == *key));
+        let place = selected.and_then(|key| self.shown.iter().position(|at| self.rows[*at].held.key == key));
         self.selected = place.unwrap_or(self.selected).min(self.shown.len().saturating_sub(1));
     }
 
@@ -337,7 +302,7 @@ impl Table {
 
     /// The last lines: a question, or what was done and what the keys do.
     pub(super) fn foot(&self) -> String {
-        let (by, filter) = (self.order.by.name(), plain(&self.filter));
+        let (by, filter) = (self.by.name(), plain(&self.filter));
         let keys = match &self.focus {
             Focus::Filter => return format!("filter: {filter}_   enter keeps it, esc clears it"),
             Focus::Question(held) => {
@@ -453,15 +418,10 @@ impl By {
         }
     }
 
-    const fn next(self) -> Self {
-        match self {
-            Self::Waiting => Self::Waited,
-            Self::Waited => Self::Held,
-            Self::Held => Self::Ends,
-            Self::Ends => Self::Key,
-            Self::Key => Self::Holder,
-            Self::Holder => Self::Waiting,
-        }
+    /// The one after it, in their order.
+    fn next(self) -> Self {
+        let all = Self::value_variants();
+        all[(self as usize + 1) % all.len()]
     }
 
     const fn name(self) -> &'static str {

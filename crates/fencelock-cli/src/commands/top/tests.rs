@@ -2,7 +2,7 @@
 
 use super::args::By;
 use super::screen::render;
-use super::table::{Order, Table, Wish};
+use super::table::{Table, Wish};
 use super::{Holding, Watch, pause};
 use fencelock::contract::{Holder, WaiterInfo};
 use fencelock::{Expiry, FencingToken, HolderInfo, Key, Liveness, Mode, Occupant, Owner};
@@ -30,8 +30,7 @@ fn waiter(n: u32, waited: u64) -> WaiterInfo {
 }
 
 fn table(locks: Vec<Holding>) -> Table {
-    let order = Order { by: By::Waiting, reversed: false };
-    let mut table = Table::new("redis://locks.example:6379".to_owned(), true, order);
+    let mut table = Table::new("redis://locks.example:6379".to_owned(), true, By::Waiting);
     table.on_list(locks, Instant::now());
     table
 }
@@ -116,7 +115,7 @@ fn the_order_changes_and_the_selected_lock_stays_selected() {
 fn every_column_orders() {
     let (daily, backup) = ([By::Waiting, By::Waited, By::Held], [By::Ends, By::Key, By::Holder]);
     for (by, first) in daily.map(|by| (by, "report/daily")).into_iter().chain(backup.map(|by| (by, "backup"))) {
-        let mut table = Table::new(String::new(), true, Order { by, reversed: false });
+        let mut table = Table::new(String::new(), true, by);
         table.on_list(three().locks().cloned().collect(), Instant::now());
         assert_eq!(table.locks().next().unwrap().key.as_str(), first, "{by:?}");
     }
@@ -223,7 +222,7 @@ fn control_c_quits_and_control_z_stops_everywhere() {
 fn trouble_is_shown_beside_the_last_list_to_its_end() {
     let mut table = three();
     let trouble = "the backend of the locks cannot be reached: redis://locks.example:6379: connection refused";
-    table.on_trouble(trouble.to_owned());
+    table.trouble = Some(trouble.to_owned());
     let lines = screen(&mut table, (80, 24));
     assert!(lines[1].starts_with("3 locks, 2 waiting, longest wait 3 min 10 s 0 s ago; now: the"), "{lines:#?}");
     assert!(lines[2].ends_with("connection refused") && lines[3].starts_with("KEY "), "{lines:#?}");
@@ -246,7 +245,7 @@ fn the_selected_lock_is_on_the_screen_whatever_its_size() {
 
 #[test]
 fn without_a_queue_no_number_of_waiters_is_shown() {
-    let mut table = Table::new("file:/run/locks".to_owned(), false, Order { by: By::Key, reversed: false });
+    let mut table = Table::new("file:/run/locks".to_owned(), false, By::Key);
     table.on_list(vec![held("k", 1, 1).with_queue(None)], Instant::now());
     let lines = screen(&mut table, (80, 24));
     assert!(lines[1].starts_with("1 lock; ") && lines[3].contains(" -           - web-1"), "{lines:#?}");

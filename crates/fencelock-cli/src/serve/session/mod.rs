@@ -1,33 +1,33 @@
 //! One client: what it asks, what waits for an answer, and what it holds.
 
 use super::Server;
-use super::holds::{HOLDS, Hold, Holds, KEYS, Rest, Wanted, Watch, already};
-use super::message::{
-    Cancel, ErrorReply, Hello, Id, LINE, Lines, List, Message, NOT_A_REQUEST, Read, Release, Remaining, Status, Unread,
-    seconds,
-};
+use super::holds::{HOLDS, Hold, Holds, KEYS, Rest, Wanted, already, plan};
+use super::message::{Ask, ErrorReply, Id, LINE, Message, NOT_A_REQUEST, Unread, seconds};
 use super::visible::Visible;
+use crate::child_socket::{Lines, Read};
 use crate::commands::claim::Claimed;
 use crate::exit::Exit;
-use crate::keeper::{Ending, Keeping, Process, Request as Ask, Shows, release, watch};
+use crate::keeper::{Ending, Keeping, Process, Request, Shows, release, watch};
+use crate::plan::Plan;
 use crate::progress::Shown;
 use crate::text::{label, plain};
 use fencelock::{Guard, Guards, Mode};
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde_json::{Value, json};
-use std::future::poll_fn;
 use std::io;
 use std::mem::{self, replace};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll, Wake, Waker, ready};
+use std::task::{Wake, Waker};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch::Receiver;
+use tokio::sync::{Notify, oneshot};
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until, timeout};
 
 /// The most of one session that are not answered yet.
@@ -47,11 +47,12 @@ pub(crate) struct Session<W> {
     shown: Option<(Shows, UnboundedReceiver<Shown>)>,
     changes: Option<Receiver<()>>,
     unread: Unread<W>,
-    /// What is not answered yet. What one of them has got is in its result, until it is a hold.
-    requests: FuturesUnordered<Request>,
+    /// What is not answered yet, and its work. What one of them has got is in its result, until it is a hold.
+    requests: Vec<Asked>,
+    works: FuturesUnordered<BoxFuture<'static, (Id, Result<Done, ErrorReply>)>>,
     bell: Arc<Bell>,
-    /// The hold that ends first if none is renewed, and when; `None` if it holds nothing that ends.
-    first: Option<(u64, Instant)>,
+    /// When to look at what it holds: the first of it ends then, unless it is renewed.
+    due: Instant,
     /// The server is being stopped.
     is_ending: bool,
 }
@@ -67,51 +68,29 @@ impl Wake for Bell {
 }
 
 /// A request that is not answered yet.
-struct Request {
-    asked: Asked,
-    work: Pin<Box<dyn Future<Output = Done> + Send>>,
-    /// The answer, if it was ended in time.
-    ended: Option<Result<Value, ErrorReply>>,
-    waker: Waker,
-}
-
-/// What a request was.
-#[derive(Default)]
 struct Asked {
     id: Id,
     /// `None` if it asks for no lock.
     wanted: Option<Arc<Wanted>>,
     /// Who has cancelled it. They are answered with it.
-    cancels: Vec<Option<Id>>,
+    cancels: Vec<Id>,
+    /// Ends it with this answer, once.
+    end: Option<oneshot::Sender<Answer>>,
 }
 
-impl Request {
-    /// Ends it with this answer.
-    fn end(&mut self, answer: Result<Value, ErrorReply>) {
-        if self.ended.is_none() {
-            self.ended = Some(answer);
-            self.waker.wake_by_ref();
-        }
+impl Asked {
+    fn end(&mut self, answer: Answer) {
+        // It may be done by now.
+        self.end.take().map(|end| end.send(answer));
     }
 }
 
-impl Future for Request {
-    type Output = (Asked, Done);
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.waker.clone_from(cx.waker());
-        let done = match self.ended.take() {
-            Some(answer) => Done::Answered(answer),
-            None => ready!(self.work.as_mut().poll(cx)),
-        };
-        Poll::Ready((mem::take(&mut self.asked), done))
-    }
-}
+type Answer = Result<Value, ErrorReply>;
 
 /// The end of a request.
 enum Done {
-    Claimed(Box<Result<Claimed, ErrorReply>>),
-    Answered(Result<Value, ErrorReply>),
+    Claimed(Arc<Wanted>, Box<Claimed>),
+    Answered(Value),
 }
 
 /// Also after a panic: what it has is released with the last reference.
@@ -125,18 +104,29 @@ impl<W> Drop for Session<W> {
 impl<W: AsyncWrite + Unpin> Session<W> {
     pub(crate) fn new(server: Arc<Server>, number: u64, visible: Arc<Visible>, writer: W) -> Self {
         server.sessions().insert(number, Arc::clone(&visible));
-        let (unread, requests, bell) = (Unread::new(writer), FuturesUnordered::new(), Arc::default());
         let (shown, changes) = visible.process.as_ref().map(|of| (unbounded_channel(), of.changes.subscribe())).unzip();
-        Self { server, number, visible, shown, changes, unread, requests, bell, first: None, is_ending: false }
+        Self {
+            server,
+            number,
+            visible,
+            shown,
+            changes,
+            unread: Unread::new(writer),
+            requests: Vec::new(),
+            works: FuturesUnordered::new(),
+            bell: Arc::default(),
+            due: Instant::now(),
+            is_ending: false,
+        }
     }
 
     /// Serves it until its end. Then all it has is released, in the background.
     pub(crate) async fn run(mut self, reader: impl AsyncRead + Unpin, mut end: Receiver<Option<Instant>>) {
-        let served = self.serve(Lines::new(reader), &mut end).await;
+        let served = self.serve(Lines::new(reader, LINE), &mut end).await;
         // First of all: others may wait for them.
         let holds = self.visible.leave(self.number);
-        // What is granted and not answered yet is in the requests.
-        drop((holds, mem::take(&mut self.requests)));
+        // What is granted and not answered yet is in the work.
+        drop((holds, mem::take(&mut self.works)));
         match served {
             Ok(()) => drop(timeout(LAST, self.unread.flush()).await),
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
@@ -158,6 +148,10 @@ impl<W: AsyncWrite + Unpin> Session<W> {
         let (mut gone, mut look) = (pin!(visible.peer.ended()), pin!(sleep_until(Instant::now())));
         let mut deadline = None;
         loop {
+            let holds = !self.visible.holds().is_empty();
+            if deadline.is_some() && self.works.is_empty() && !holds {
+                return Ok(());
+            }
             tokio::select! {
                 biased;
                 () = &mut gone => return Ok(()),
@@ -165,20 +159,18 @@ impl<W: AsyncWrite + Unpin> Session<W> {
                     deadline = *end.borrow_and_update();
                     self.end(deadline)?;
                 }
-                () = until(deadline), if deadline.is_some() => return Ok(()),
+                () = sleep_until(deadline.unwrap_or(self.due)), if deadline.is_some() => return Ok(()),
                 written = self.unread.write(), if !self.unread.is_empty() => written?,
                 Some(shown) = async { self.shown.as_mut()?.1.recv().await } => self.unread.notify("shown", &json!(shown))?,
                 Some(()) = async { self.changes.as_mut()?.changed().await.ok() } => self.settle(|_| true),
                 () = self.bell.0.notified() => self.look()?,
-                () = &mut look, if self.first.is_some() => {
-                    self.look_at_first()?;
-                    look.as_mut().reset(Instant::now() + LOOK);
-                }
-                Some((asked, done)) = self.requests.next(), if !self.requests.is_empty() => self.finish(asked, done)?,
+                // A keeper watches its holds itself.
+                () = &mut look, if holds && self.visible.process.is_none() => self.look()?,
+                Some((id, done)) = self.works.next() => self.finish(&id, done)?,
                 read = lines.next() => match read {
                     Read::Line(line) => {
                         if self.line(line)? {
-                            let_others_run().await;
+                            yield_now().await;
                         }
                     }
                     Read::TooLong => {
@@ -188,11 +180,8 @@ impl<W: AsyncWrite + Unpin> Session<W> {
                     Read::End => return Ok(()),
                 },
             }
-            if let Some((_, ends)) = self.first.filter(|(_, ends)| *ends < look.deadline()) {
-                look.as_mut().reset(ends);
-            }
-            if deadline.is_some() && self.requests.is_empty() && self.visible.holds().is_empty() {
-                return Ok(());
+            if self.due != look.deadline() {
+                look.as_mut().reset(self.due);
             }
         }
     }
@@ -200,40 +189,25 @@ impl<W: AsyncWrite + Unpin> Session<W> {
     /// The server will be stopped then.
     fn end(&mut self, deadline: Option<Instant>) -> io::Result<()> {
         let Some(deadline) = deadline.filter(|_| !replace(&mut self.is_ending, true)) else { return Ok(()) };
-        for request in self.requests.iter_mut().filter(|request| request.asked.wanted.is_some()) {
+        for request in self.requests.iter_mut().filter(|request| request.wanted.is_some()) {
             request.end(Err(ErrorReply::ending()));
         }
         self.unread.notify("ending", &json!({ "grace": seconds(deadline.saturating_duration_since(Instant::now())) }))
     }
 
-    /// Looks at all holds if one may have ended.
-    fn look_at_first(&mut self) -> io::Result<()> {
-        let Some((number, ends)) = self.first else { return Ok(()) };
-        let is_held = self.visible.holds().get(&number).is_some_and(|hold| !hold.left().is_zero());
-        if is_held && Instant::now() < ends { Ok(()) } else { self.look() }
-    }
-
     /// Tells what is lost.
     fn look(&mut self) -> io::Result<()> {
-        let mut lost = Vec::new();
-        self.first = None;
-        let visible = Arc::clone(&self.visible);
-        for (number, hold) in visible.holds().iter_mut().filter(|(_, hold)| hold.lost.is_none()) {
+        let (now, mut next, mut lost) = (Instant::now(), LOOK, Vec::new());
+        for (number, hold) in self.visible.holds().iter_mut().filter(|(_, hold)| hold.lost.is_none()) {
             let left = hold.left();
             if left.is_zero() {
                 lost.extend(hold.tell_loss(*number));
             } else {
-                self.ends_within(*number, left);
+                next = next.min(left);
             }
         }
+        self.due = now + next;
         lost.iter().try_for_each(|params| self.unread.notify("lost", params))
-    }
-
-    fn ends_within(&mut self, number: u64, left: Duration) {
-        if left < Duration::MAX {
-            let ends = Instant::now() + left;
-            self.first = self.first.filter(|(_, first)| *first <= ends).or(Some((number, ends)));
-        }
     }
 
     /// Whether others may have got what it has released: they are answered first.
@@ -242,102 +216,98 @@ impl<W: AsyncWrite + Unpin> Session<W> {
             Ok(message) => message,
             Err((id, refusal)) => return self.unread.answer(&id, &Err(refusal)).map(|()| false),
         };
-        let is_release = message.method == "release";
-        match message.id.clone() {
-            None if message.method == "cancel" => match message.params().map(|Cancel { id }| id) {
-                Ok(id) => self.cancel(None, &id),
-                Err(_) => Ok(()),
-            },
-            None => Ok(()),
-            Some(id) if self.requests.iter().any(|request| request.asked.id == id) => {
-                let why = "a request with this id is not answered yet";
-                self.unread.answer(&id, &Err(ErrorReply::new(NOT_A_REQUEST, why)))
+        let Some(id) = message.id.clone() else {
+            if let (true, Ok(Ask::Cancel { id })) = (message.method == "cancel", message.ask()) {
+                self.cancel(None, &id)?;
             }
-            Some(id) => match self.request(&id, message) {
-                Ok(None) => Ok(()),
-                Ok(Some(result)) => self.unread.answer(&id, &Ok(result)),
-                Err(refusal) => self.unread.answer(&id, &Err(refusal)),
-            },
-        }?;
-        Ok(is_release)
+            return Ok(false);
+        };
+        let answer = if self.requests.iter().any(|request| request.id == id) {
+            Err(ErrorReply::new(NOT_A_REQUEST, "a request with this id is not answered yet"))
+        } else {
+            self.request(&id, &message)
+        };
+        answer.transpose().map_or(Ok(()), |answer| self.unread.answer(&id, &answer))?;
+        Ok(message.method == "release")
     }
 
     /// `None` if the answer comes later, or is written.
-    fn request(&mut self, id: &Id, message: Message<'_>) -> Result<Option<Value>, ErrorReply> {
-        let ttl = self.server.ttl;
-        if message.method == "hello" {
-            return self.hello(&message.params()?).map(Some);
-        }
-        if self.visible.process.is_some() {
-            return self.request_of_keeper(id, message.typed()?);
-        }
-        if self.visible.client.get().is_none() {
-            return Err(ErrorReply::new(NOT_A_REQUEST, "the first request of a session is hello"));
-        }
-        match &*message.method {
-            "lock" => self.claim(id, Wanted::of_lock(message.params()?, ttl)?),
-            "elect" => self.claim(id, Wanted::of_election(message.params()?, ttl)?),
-            "once" => self.claim(id, Wanted::of_once(message.params()?, ttl)?),
-            "release" => {
-                let release: Release = message.params()?;
-                let hold = take(&mut self.visible.holds(), &release)?;
-                self.start(id, None, async move { Done::Answered(hold.release(release).await) })
+    fn request(&mut self, id: &Id, message: &Message<'_>) -> Result<Option<Value>, ErrorReply> {
+        if message.method != "hello" {
+            if self.visible.process.is_some() {
+                return self.request_of_keeper(id, message.to_keeper()?);
             }
-            "remaining" => {
-                let Remaining { hold } = message.params()?;
+            if self.visible.client.get().is_none() {
+                return Err(ErrorReply::new(NOT_A_REQUEST, "the first request of a session is hello"));
+            }
+        }
+        let (server, default) = (Arc::clone(&self.server), self.server.ttl);
+        match message.ask()? {
+            Ask::Hello { protocol, client } => self.hello(protocol, &client).map(Some),
+            Ask::Lock(lock) => self.claim(id, Wanted::of_lock(*lock, default)?),
+            Ask::Elect { key, wait, ttl, label } => {
+                let plan = plan(vec![key], (wait, ttl, default), label)?;
+                self.claim(id, Wanted::of(Plan { campaigns: true, ..plan }))
+            }
+            Ask::Once { key, window, wait, ttl, label } => {
+                let once = Some(window.rule()?);
+                let plan = plan(vec![key], (wait, ttl, default), label)?;
+                self.claim(id, Wanted::of(Plan { once, ..plan }))
+            }
+            Ask::Release { hold, done } => {
+                let hold = take(&mut self.visible.holds(), hold, done.is_some())?;
+                self.start(id, None, async move { hold.release(done == Some(true)).await.map(Done::Answered) })
+            }
+            Ask::Remaining { hold } => {
                 let holds = self.visible.holds();
                 let left = holds.get(&hold).ok_or_else(|| unknown(hold))?.remaining()?;
                 Ok(Some(json!({ "remaining": seconds(left) })))
             }
-            "cancel" => {
-                let Cancel { id: other } = message.params()?;
+            Ask::Cancel { id: other } => {
                 // A client that does not read its answers is noticed with the next one.
                 let _ = self.cancel(Some(id.clone()), &other);
                 Ok(None)
             }
-            "status" => {
+            Ask::Status { key } => {
                 self.check_room()?;
-                let (server, Status { key }) = (Arc::clone(&self.server), message.params()?);
-                self.start(id, None, async move { Done::Answered(server.status(&key).await) })
+                self.start(id, None, async move { server.status(&key).await.map(Done::Answered) })
             }
-            "list" => {
+            Ask::List { prefix } => {
                 self.check_room()?;
-                let (server, List { prefix }) = (Arc::clone(&self.server), message.params()?);
-                self.start(id, None, async move { Done::Answered(server.list(&prefix).await) })
+                self.start(id, None, async move { server.list(&prefix).await.map(Done::Answered) })
             }
-            method => Err(ErrorReply::no_method(method)),
         }
     }
 
-    fn request_of_keeper(&mut self, id: &Id, ask: Ask) -> Result<Option<Value>, ErrorReply> {
+    fn request_of_keeper(&mut self, id: &Id, ask: Request) -> Result<Option<Value>, ErrorReply> {
         let visible = Arc::clone(&self.visible);
         let endings = |holds: Vec<Hold>| holds.into_iter().map(|mut hold| Ending::of(&mut hold)).collect();
         let endings: Vec<_> = match ask {
-            Ask::Acquire(wanted) => {
+            Request::Acquire(wanted) => {
                 visible.process.as_ref().map_or(Ok(()), |process| process.check_options(&wanted))?;
                 return self.claim(id, *wanted);
             }
-            Ask::Holds => return Ok(Some(json!(visible.kept()))),
-            Ask::Keep => {
+            Request::Holds => return Ok(Some(json!(visible.kept()))),
+            Request::Keep => {
                 visible.keep(self.number);
                 return Ok(Some(json!({})));
             }
-            Ask::GiveBack => endings(visible.leave(self.number)),
-            Ask::Break { holder, by, .. } => visible.lose_to(&by, |hold| hold.has(holder)),
-            Ask::Release { key, holder } => endings(visible.take(|hold| hold.is_by(&key, holder))),
-            Ask::ReleaseAll { owner, tree } => endings(visible.take(|hold| {
+            Request::GiveBack => endings(visible.leave(self.number)),
+            Request::Break { holder, by, .. } => visible.lose_to(&by, |hold| hold.has(holder)),
+            Request::Release { key, holder } => endings(visible.take(|hold| hold.is_by(&key, holder))),
+            Request::ReleaseAll { owner, tree } => endings(visible.take(|hold| {
                 hold.wanted.owner.as_ref() == Some(&owner) && (tree.is_none() || hold.wanted.plan.tree == tree)
             })),
         };
-        self.start(id, None, async move { Done::Answered(Ok(json!(release(endings).await))) })
+        self.start(id, None, async move { Ok(Done::Answered(json!(release(endings).await))) })
     }
 
-    fn hello(&self, hello: &Hello) -> Result<Value, ErrorReply> {
-        if hello.protocol != PROTOCOL {
-            let why = format!("protocol {} is not spoken here, but {PROTOCOL}", hello.protocol);
+    fn hello(&self, protocol: u64, client: &str) -> Result<Value, ErrorReply> {
+        if protocol != PROTOCOL {
+            let why = format!("protocol {protocol} is not spoken here, but {PROTOCOL}");
             return Err(ErrorReply::of(Exit::Usage, why).with("protocols", vec![PROTOCOL]));
         }
-        let _ = self.visible.client.set(label(&plain(&hello.client)));
+        let _ = self.visible.client.set(label(&plain(client)));
         let capabilities = self.server.client.capabilities();
         let semaphores = Mode::permits(1, 1).is_ok_and(|mode| capabilities.modes.has(mode));
         Ok(json!({
@@ -360,17 +330,19 @@ impl<W: AsyncWrite + Unpin> Session<W> {
         wanted.has = Process::has(&self.visible.holds(), &wanted)?;
         wanted.plan.has = wanted.has.iter().map(|guard| guard.key().to_string()).collect();
         if wanted.has.iter().any(|guard| guard.mode() == Mode::Exclusive) {
-            return Ok(Some(self.keep(id, &wanted.into(), Vec::new(), (None, None))));
+            return Ok(Some(self.keep(id, wanted.into(), Vec::new(), (None, None))));
         }
         self.check_room()?;
-        let waiting = self.requests.iter().filter(|request| request.asked.wanted.is_some()).count();
+        let waiting = self.requests.iter().filter(|request| request.wanted.is_some()).count();
         if self.visible.holds().len() + waiting >= HOLDS {
             return Err(ErrorReply::limit("holds", HOLDS));
         }
         let (server, wanted) = (Arc::clone(&self.server), Arc::new(wanted));
         let (asked, shows) = (Arc::clone(&wanted), self.shown.as_ref().map(|(shows, _)| shows.clone()));
-        let claim = async move { Done::Claimed(Box::new(asked.claim(&server.client, shows).await)) };
-        self.start(id, Some(wanted), claim)
+        self.start(id, Some(wanted), async move {
+            let claimed = asked.claim(&server.client, shows).await?;
+            Ok(Done::Claimed(asked, Box::new(claimed)))
+        })
     }
 
     /// A release always finds room: there are at most as many as holds.
@@ -382,43 +354,48 @@ impl<W: AsyncWrite + Unpin> Session<W> {
         &mut self,
         id: &Id,
         wanted: Option<Arc<Wanted>>,
-        work: impl Future<Output = Done> + Send + 'static,
+        work: impl Future<Output = Result<Done, ErrorReply>> + Send + 'static,
     ) -> Result<Option<Value>, ErrorReply> {
         let mut work = Box::pin(work);
         // Without a request to the backend, it is done at once.
         if let Some(done) = work.as_mut().now_or_never() {
-            return self.result(id, wanted, done).map(Some);
+            return self.result(id, done).map(Some);
         }
-        let asked = Asked { id: id.clone(), wanted, cancels: Vec::new() };
-        self.requests.push(Request { asked, work, ended: None, waker: Waker::noop().clone() });
+        let (end, ended) = oneshot::channel();
+        self.requests.push(Asked { id: id.clone(), wanted, cancels: Vec::new(), end: Some(end) });
+        let id = id.clone();
+        self.works.push(Box::pin(async move {
+            tokio::select! {
+                biased;
+                Ok(answer) = ended => (id, answer.map(Done::Answered)),
+                done = work => (id, done),
+            }
+        }));
         Ok(None)
     }
 
     /// # Errors
     /// The client does not read.
-    fn finish(&mut self, asked: Asked, done: Done) -> io::Result<()> {
-        let Asked { id, wanted, cancels } = asked;
-        let answer = self.result(&id, wanted, done);
-        self.unread.answer(&id, &answer)?;
-        self.answer_cancels(&cancels, &answer.unwrap_or_else(|_| json!({})))
+    fn finish(&mut self, id: &Id, done: Result<Done, ErrorReply>) -> io::Result<()> {
+        let place = self.requests.iter().position(|request| request.id == *id);
+        let cancels = place.map(|place| self.requests.swap_remove(place).cancels).unwrap_or_default();
+        let answer = self.result(id, done);
+        self.unread.answer(id, &answer)?;
+        let result = Ok(answer.unwrap_or_else(|_| json!({})));
+        cancels.iter().try_for_each(|id| self.unread.answer(id, &result))
     }
 
-    fn result(&mut self, id: &Id, wanted: Option<Arc<Wanted>>, done: Done) -> Result<Value, ErrorReply> {
-        match (done, wanted) {
-            (Done::Answered(answer), _) => answer,
-            (Done::Claimed(claimed), Some(wanted)) => claimed.and_then(|granted| self.hold(id, &wanted, granted)),
-            (Done::Claimed(_), None) => Ok(Value::Null),
-        }
-    }
-
-    /// The result of a request.
-    fn hold(&mut self, id: &Id, wanted: &Arc<Wanted>, claimed: Claimed) -> Result<Value, ErrorReply> {
+    fn result(&mut self, id: &Id, done: Result<Done, ErrorReply>) -> Answer {
+        let (wanted, claimed) = match done? {
+            Done::Answered(result) => return Ok(result),
+            Done::Claimed(wanted, claimed) => (wanted, *claimed),
+        };
         let (guards, rest) = match claimed {
             Claimed::Held { guards, once, slot } => (guards, (once, slot)),
             Claimed::AlreadyDone(done) => return Ok(already(&done)),
         };
         // Another request of this owner was faster.
-        if let Some(result) = self.visible.own(wanted, self.number)? {
+        if let Some(result) = self.visible.own(&wanted, self.number)? {
             return Ok(result);
         }
         let granted = guards.into_guards().into_iter().map(Arc::new).collect();
@@ -426,25 +403,22 @@ impl<W: AsyncWrite + Unpin> Session<W> {
     }
 
     /// Makes a hold of what was granted, and of what its owner has.
-    fn keep(&mut self, id: &Id, wanted: &Arc<Wanted>, mut granted: Vec<Arc<Guard>>, rest: Rest) -> Value {
-        let mut wanted = Arc::clone(wanted);
+    fn keep(&mut self, id: &Id, mut wanted: Arc<Wanted>, mut granted: Vec<Arc<Guard>>, rest: Rest) -> Value {
         if !wanted.has.is_empty() {
             granted.append(&mut Arc::make_mut(&mut wanted).has);
             granted.sort_by(|one, other| one.key().cmp(other.key()));
         }
-        let guards = Guards::new(granted);
+        let (guards, (once, slot)) = (Guards::new(granted), rest);
         let number = self.visible.last.fetch_add(1, Ordering::Relaxed) + 1;
-        let bell = Waker::from(Arc::clone(&self.bell));
-        let watch = if wanted.asked.is_some() {
+        let (bell, kept) = if wanted.asked.is_some() {
             let watch = tokio::spawn(watch(Arc::clone(&self.visible), number, guards.held(), wanted.plan.rules));
-            Watch::Keeper(Box::new(Keeping::new(&guards, &wanted.plan, self.number, watch.abort_handle())))
+            (None, Some(Keeping::new(&guards, &wanted.plan, self.number, watch.abort_handle())))
         } else {
-            Watch::Session(&bell)
+            self.due = self.due.min(Instant::now() + guards.remaining().min(LOOK));
+            (Some(guards.wake_at_end(&Waker::from(Arc::clone(&self.bell)))), None)
         };
-        let hold = Hold::new(Arc::clone(&wanted), id.clone(), guards, rest, watch);
-        if wanted.asked.is_none() {
-            self.ends_within(number, hold.left());
-        }
+        let (once, kept, guards) = (once.map(Box::new), kept.map(Box::new), Some(guards));
+        let hold = Hold { wanted: Arc::clone(&wanted), id: id.clone(), guards, once, slot, bell, lost: None, kept };
         let result = hold.result(number, &wanted);
         self.visible.holds().insert(number, hold);
         self.settle(|other| other.is_same(&wanted));
@@ -456,10 +430,9 @@ impl<W: AsyncWrite + Unpin> Session<W> {
     fn settle(&mut self, is_meant: impl Fn(&Wanted) -> bool) {
         let (visible, number) = (&self.visible, self.number);
         for request in &mut self.requests {
-            let wanted = request.asked.wanted.as_ref().filter(|wanted| is_meant(wanted));
-            let overtaken = |wanted| Process::overtaken(&visible.holds(), wanted).map(Err);
-            let own = |wanted| visible.own(wanted, number).transpose().or_else(|| overtaken(wanted));
-            if let Some(answer) = wanted.and_then(|wanted| own(wanted)) {
+            let Some(wanted) = request.wanted.clone().filter(|wanted| is_meant(wanted)) else { continue };
+            let own = visible.own(&wanted, number).transpose();
+            if let Some(answer) = own.or_else(|| Process::overtaken(&visible.holds(), &wanted).map(Err)) {
                 request.end(answer);
             }
         }
@@ -468,9 +441,8 @@ impl<W: AsyncWrite + Unpin> Session<W> {
     /// Ends a request for a lock, unless it is granted already.
     fn cancel(&mut self, by: Option<Id>, id: &Id) -> io::Result<()> {
         let mut requests = self.requests.iter_mut();
-        let waiting = requests.find(|request| request.asked.wanted.is_some() && request.asked.id == *id);
-        if let Some(request) = waiting {
-            request.asked.cancels.push(by);
+        if let Some(request) = requests.find(|request| request.wanted.is_some() && request.id == *id) {
+            request.cancels.extend(by);
             request.end(Err(ErrorReply::cancelled()));
             return Ok(());
         }
@@ -484,41 +456,17 @@ impl<W: AsyncWrite + Unpin> Session<W> {
             .map(|(number, hold)| hold.result(*number, &hold.wanted));
         self.unread.answer(&by, &Ok(held.unwrap_or_else(|| json!({}))))
     }
-
-    fn answer_cancels(&mut self, cancels: &[Option<Id>], result: &Value) -> io::Result<()> {
-        cancels.iter().flatten().try_for_each(|id| self.unread.answer(id, &Ok(result.clone())))
-    }
 }
 
-fn take(holds: &mut Holds, release: &Release) -> Result<Hold, ErrorReply> {
-    let hold = holds.get(&release.hold).ok_or_else(|| unknown(release.hold))?;
-    if release.done.is_some() && !hold.is_run() {
+fn take(holds: &mut Holds, number: u64, is_of_once: bool) -> Result<Hold, ErrorReply> {
+    if is_of_once && holds.get(&number).is_some_and(|hold| hold.once.is_none()) {
         return Err(ErrorReply::of(Exit::Usage, "release: done is for a hold of once"));
     }
-    holds.remove(&release.hold).ok_or_else(|| unknown(release.hold))
+    holds.remove(&number).ok_or_else(|| unknown(number))
 }
 
 fn unknown(hold: u64) -> ErrorReply {
     ErrorReply::of(Exit::Usage, format!("{hold} is no hold of this session, or it was released"))
-}
-
-/// Once each.
-async fn let_others_run() {
-    let mut is_first = true;
-    poll_fn(|cx| {
-        if !replace(&mut is_first, false) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
-}
-
-async fn until(deadline: Option<Instant>) {
-    if let Some(deadline) = deadline {
-        sleep_until(deadline).await;
-    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,6 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::io::{DuplexStream, ReadHalf, WriteHalf, duplex, split};
 use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, watch};
-use tokio::task::yield_now;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -40,8 +39,8 @@ async fn holding() -> (Session<WriteHalf<DuplexStream>>, ReadHalf<DuplexStream>,
         session.line(line).unwrap();
     }
     while session.visible.holds().is_empty() {
-        let (asked, done) = session.requests.next().await.unwrap();
-        session.finish(asked, done).unwrap();
+        let (id, done) = session.works.next().await.unwrap();
+        session.finish(&id, done).unwrap();
     }
     assert!(server.client.lock("k").try_acquire().await.unwrap().is_none());
     (session, reader, other)
