@@ -113,7 +113,7 @@ func (h *Held) lose(cause any) error {
 	if h.end(lost(h.Key(), cause)) {
 		go h.session.call(context.Background(), backendTimeout, "release", map[string]any{"hold": h.reply.Hold})
 	}
-	return cmp.Or[error](h.err, failure(64, "", "the lock on %q was released", h.Key()))
+	return cmp.Or[error](h.err, failure(64, "lock it again", "the lock on %q was released", h.Key()))
 }
 
 // end ends the hold, as lost if it says why; false if it is over already. With the mutex of the session.

@@ -99,6 +99,9 @@ func (s *session) dial(ctx context.Context, address string) (io.Reader, func(err
 	socket, err := new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(address, "unix:"))
 	if err != nil {
 		advice := "start `fencelock serve --listen " + address + "`, or name the socket of another one by FENCELOCK_SOCKET"
+		if errors.Is(err, os.ErrPermission) {
+			advice = "its server admits a group with `--mode 0660 --group GROUP`"
+		}
 		return nil, nil, failure(69, advice, "no server, or one that is being stopped: %v", err)
 	}
 	s.to = socket

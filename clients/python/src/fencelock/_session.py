@@ -399,6 +399,8 @@ def _dial(place: str, program: str | None) -> tuple[str, socket.socket, subproce
         except OSError as error:
             connection.close()
             advice = f"if no server runs there, or one that is being stopped, start `fencelock serve --listen unix:{place}`"
+            if isinstance(error, PermissionError):
+                advice = "its server admits a group with `--mode 0660 --group GROUP`"
             raise Unreachable(f"cannot connect to unix:{place}: {error.strerror or error}: {advice}") from error
         return f"unix:{place}", connection, None
     # The program of the environment of this interpreter, which need not be activated, or that in PATH.
@@ -435,5 +437,5 @@ def _line(**message: Any) -> bytes:
     except (TypeError, ValueError) as error:
         raise UsageError(f"a value cannot be sent: {error}") from error
     if len(line) > LONGEST_LINE:
-        raise UsageError(f"a request is too long: {len(line)} bytes, and a server takes {LONGEST_LINE}")
+        raise UsageError(f"a request has {len(line)} bytes, and a server takes {LONGEST_LINE}: use shorter keys, or fewer")
     return line
