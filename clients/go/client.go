@@ -59,7 +59,8 @@ func Connect(ctx context.Context, address string) (*Client, error) {
 		address = "unix:" + address
 	}
 	if address == "unix:" { // a child would have other locks than those who name the socket
-		return nil, failure(64, "name a socket (unix:/run/fencelock.sock), or unset FENCELOCK_SOCKET to start a child", "the name of the socket is empty")
+		const advice = "name a socket (unix:/run/fencelock.sock), or unset FENCELOCK_SOCKET to start a child"
+		return nil, failure(64, advice, "the name of the socket is empty")
 	}
 	shared, _ := clients.LoadOrStore(address, &Client{address: address, turn: make(chan struct{}, 1)})
 	c := shared.(*Client)
@@ -72,7 +73,7 @@ func Connect(ctx context.Context, address string) (*Client, error) {
 }
 
 // live returns the session, a new one if there is none or if it has ended.
-func (c *Client) live(ctx context.Context) (s *session, err error) {
+func (c *Client) live(ctx context.Context) (_ *session, err error) {
 	select {
 	case c.turn <- struct{}{}:
 		defer func() { <-c.turn }()
@@ -81,17 +82,10 @@ func (c *Client) live(ctx context.Context) (s *session, err error) {
 	}
 	if c.users.Load() <= 0 {
 		return nil, ErrClosed
-	} else if c.session != nil && c.session.ctx.Err() == nil {
-		return c.session, nil
-	} else if path, isSocket := strings.CutPrefix(c.address, "unix:"); isSocket {
-		s, err = dial(ctx, path)
-	} else {
-		s, err = start(ctx, c.address)
+	} else if c.session == nil || c.session.ctx.Err() != nil {
+		c.session, err = open(ctx, c.address)
 	}
-	if err == nil {
-		c.session = s
-	}
-	return s, err
+	return c.session, err
 }
 
 // Close is called once for each [Connect]. The last one ends the session, which frees its locks, and waits for the exit of its child.
@@ -110,8 +104,8 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Lock waits for the key and takes it. Without [Wait] it waits until ctx is done; then the request is withdrawn, and a grant that is on
-// its way is given back. The lock outlives ctx, until [Held.Release].
+// Lock waits for the key and takes it. Without [Wait] it waits until ctx is done; then the request is withdrawn, which a server confirms
+// at once, and a grant that is on its way is given back. The lock outlives ctx, until [Held.Release].
 //
 // Errors: [ErrBusy] when [Wait] is over, with the holder and its remaining time in the [*Error]; [ErrUnreachable] if the backend does
 // not answer, or, two seconds later than [Wait] ends, if the server is frozen, which ends the session;
@@ -163,20 +157,24 @@ func (c *Client) lock(ctx context.Context, params map[string]any, keys string, o
 	if err != nil {
 		return nil, err
 	}
-	sent := time.Now()
-	answer, err := s.call(ctx, endless.Duration(), "lock", params)
-	if err != nil {
-		return nil, err
+	sent, limit := time.Now(), watchInterval
+	if wait, ok := params["wait"].(Seconds); ok {
+		limit = min(limit, max(wait.Duration(), 0))
 	}
-	if time.Since(sent) < answer.Remaining.Duration()/2 {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		answer.held.count(answer.Remaining, sent)
-	} else if _, err := answer.held.Remaining(ctx); err != nil { // what came with the grant may be as old as the request
+	answer, err := s.call(ctx, limit+answerTimeout, "lock", params)
+	if ctx.Err() != nil {
+		err = fmt.Errorf("fencelock: lock: %w", context.Cause(ctx))
+	} else if err == nil && time.Since(sent) < answer.Remaining.Duration()/2 {
+		_, err = answer.held.count(answer.Remaining, sent)
+	} else if err == nil { // what came with the grant may be as old as the request
+		_, err = answer.held.Remaining(ctx)
+	}
+	if err == nil {
+		return answer.held, nil
+	} else if answer.isNew {
 		_ = answer.held.Release(ctx)
-		return nil, err
 	}
-	return answer.held, nil
+	return nil, err
 }
 
 // given takes a context that is nil for the background, so that a release is not lost to it.

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -161,6 +162,17 @@ func TestMistakesSayWhatToDo(t *testing.T) {
 			}
 			t.Log(err)
 		})
+	}
+}
+
+func TestASocketWithoutRightsSaysWhatAdmits(t *testing.T) {
+	s := serve(t, "file:"+directory(t))
+	must(t, os.Chmod(s.path, 0))
+	runtime.LockOSThread() // it ends with the test
+	syscall.RawSyscall(syscall.SYS_SETFSUID, 65534, 0, 0)
+	_, err := fencelock.Connect(background, s.path)
+	if denied := mustBe(t, err, fencelock.ErrUnreachable); !strings.Contains(denied.Advice, "--group GROUP") {
+		t.Fatal(denied)
 	}
 }
 

@@ -72,7 +72,9 @@ func failure(code int, advice, format string, values ...any) *Error {
 	return &Error{code, fmt.Sprintf(format, values...), Details{Advice: advice}}
 }
 
-func lost(key, cause string) *Error {
+func lost(key string, cause any) *Error {
 	const advice = "stop, what it protects may have another holder"
-	return &Error{76, fmt.Sprintf("the lock on %q was lost: %s", key, cause), Details{Key: key, Advice: advice}}
+	lost := failure(76, advice, "the lock on %q was lost: %s", key, strings.TrimPrefix(fmt.Sprint(cause), "fencelock: "))
+	lost.Key = key
+	return lost
 }

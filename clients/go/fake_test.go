@@ -186,9 +186,9 @@ func TestALockCountsAsLostWhenTheTimeThatItWasToldIsOver(t *testing.T) {
 		mustBe(t, err, fencelock.ErrLost)
 		return
 	}
-	mustBe(t, mustEnd(t, held, soon), fencelock.ErrLost)
-	if took := time.Since(begun); took < 100*time.Millisecond || took > time.Second {
-		t.Fatal(took)
+	lost := mustBe(t, mustEnd(t, held, soon), fencelock.ErrLost)
+	if took := time.Since(begun); took < 100*time.Millisecond || took > time.Second || !strings.Contains(lost.Message, "its time is over") {
+		t.Fatal(took, lost)
 	}
 }
 
@@ -204,15 +204,15 @@ func TestALimitedWaitEndsAtAFrozenServerAndNotAtASlowBackend(t *testing.T) {
 		}
 	}
 	slow, seen := script(t, func(got request) []string {
-		if got.Method != "remaining" {
+		if got.Method != "cancel" {
 			return nil
 		}
-		return []string{`{"id":2,"result":{"hold":7,"key":"k","token":1,"remaining":null}}`, fmt.Sprintf(`{"id":%d,"error":{"code":64}}`, got.ID)}
+		return []string{`{"id":2,"result":{"hold":7,"key":"k","token":1,"remaining":null}}`, result(got.ID, `{}`)}
 	})
 	held, err := connect(t, slow).TryLock(background, "k")
 	must(t, err)
 	must(t, held.Context().Err())
-	for _, method := range []string{"hello", "lock", "remaining"} {
+	for _, method := range []string{"hello", "lock", "cancel"} {
 		next(t, seen, method)
 	}
 }
@@ -250,4 +250,42 @@ func TestNoGrantIsForgottenWhenWaitsAreCancelledAtTheMomentOfTheGrant(t *testing
 		}
 		lock(t, a, "k")
 	})
+}
+
+func TestACancelledWaitEndsTheSessionIfTheServerIsFrozen(t *testing.T) {
+	t.Parallel()
+	path, _ := script(t, func(request) []string { return nil })
+	client := connect(t, path)
+	ctx, cancel := context.WithTimeout(background, 50*time.Millisecond)
+	defer cancel()
+	begun := time.Now()
+	_, err := client.Lock(ctx, "k")
+	mustBe(t, err, context.DeadlineExceeded)
+	if took := time.Since(begun); took > 4*time.Second {
+		t.Fatal(took)
+	}
+}
+
+func TestACancelledRequestDoesNotGiveBackTheLockThatItsOwnerHas(t *testing.T) {
+	grant := `{"hold":7,"key":"k","token":1,"remaining":30}`
+	locks := 0
+	path, seen := script(t, func(got request) []string {
+		if locks++; got.Method == "lock" && locks == 2 {
+			return []string{result(got.ID, grant)}
+		} else if got.Method == "cancel" {
+			return []string{result(int(got.Params["id"].(float64)), grant), result(got.ID, grant)}
+		}
+		return nil
+	})
+	client := connect(t, path)
+	held, err := client.Lock(background, "k", fencelock.Owner("me"))
+	must(t, err)
+	ctx, cancel := context.WithTimeout(background, 50*time.Millisecond)
+	defer cancel()
+	_, err = client.Lock(ctx, "k", fencelock.Owner("me"))
+	mustBe(t, err, context.DeadlineExceeded)
+	for _, method := range []string{"hello", "lock", "lock", "cancel"} {
+		next(t, seen, method)
+	}
+	must(t, held.Context().Err())
 }

@@ -3,31 +3,21 @@ package fencelock
 import (
 	"cmp"
 	"context"
-	"errors"
 	"math"
 	"slices"
 	"time"
 )
 
-const (
-	// watchInterval is the longest time between two questions whether the server still renews a lease.
-	watchInterval = 15 * time.Second
-	// releaseTimeout is how long a release waits for its confirmation.
-	releaseTimeout = 10 * time.Second
-)
-
 // Held is a lock, or several that were taken together. The server renews it until it is released or lost, or this process ends. The
 // garbage collector does not release it. Its methods may be called from several goroutines.
 type Held struct {
-	session *session
-	reply   reply
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	watch   *time.Timer // asks for the remaining time
-
-	// With the mutex of the session:
-	expires time.Time // as far as it is told
-	err     error     // of the release, or why it was lost
+	session  *session
+	reply    reply
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	question *time.Timer // asks for the remaining time
+	expiry   *time.Timer // ends the hold when the time that was told last is over
+	err      error       // of the release, or why it was lost; with the mutex of the session
 }
 
 // newHeld makes a hold of a grant. With the mutex of the session.
@@ -35,9 +25,10 @@ func newHeld(ctx context.Context, s *session, granted reply) *Held {
 	if granted.Keys == nil {
 		granted.Keys, granted.Tokens = []string{granted.Key}, []int64{granted.Token}
 	}
-	held := &Held{session: s, reply: granted, expires: time.Now().Add(math.MaxInt64)}
+	held := &Held{session: s, reply: granted}
 	held.ctx, held.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	held.watch = time.AfterFunc(math.MaxInt64, func() { held.Remaining(context.Background()) })
+	held.question = time.AfterFunc(math.MaxInt64, func() { held.Remaining(context.Background()) })
+	held.expiry = time.AfterFunc(math.MaxInt64, func() { held.lose("its time is over") })
 	s.holds[granted.Hold] = held
 	return held
 }
@@ -71,42 +62,30 @@ func (h *Held) Context() context.Context { return h.ctx }
 // Errors: [ErrLost] if the lock was lost, which it also counts as if the server has no answer within a second; [ErrUsage] after a
 // release; the cause of ctx if it is done earlier, when nothing is known.
 func (h *Held) Remaining(ctx context.Context) (time.Duration, error) {
-	ctx = given(ctx)
-	s, sent := h.session, time.Now()
-	s.mu.Lock()
-	limit := min(answerTimeout, h.expires.Sub(sent))
-	s.mu.Unlock()
-	why, answer := lost(h.Key(), "its time is over"), (*request)(nil)
-	var err error = why
-	if limit > 0 {
-		answer, err = s.call(ctx, limit, "remaining", map[string]any{"hold": h.reply.Hold})
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	ctx, sent := given(ctx), time.Now()
+	answer, err := h.session.call(ctx, answerTimeout, "remaining", map[string]any{"hold": h.reply.Hold})
 	if err == nil {
-		if left := h.count(answer.Remaining, sent); left > 0 {
-			return left, nil
-		}
-	} else if limit > 0 && ctx.Err() != nil {
+		return h.count(answer.Remaining, sent)
+	} else if ctx.Err() != nil {
 		return 0, err
-	} else if !errors.As(err, &why) || why.Code != 76 {
-		why = lost(h.Key(), err.Error())
 	}
-	if h.end(why) { // a server that was frozen must not keep it for nobody
-		go s.call(context.Background(), releaseTimeout, "release", map[string]any{"hold": h.reply.Hold})
-	}
-	return 0, cmp.Or[error](h.err, failure(64, "", "the lock on %q was released", h.Key()))
+	return 0, h.lose(err)
 }
 
-// count notes the remaining time of an answer to a request that was sent then, and returns what is left of it. The next question is due
-// after half of it, so that its answer is there before the end. With the mutex of the session.
-func (h *Held) count(remaining Seconds, sent time.Time) time.Duration {
-	whole, age := remaining.Duration(), time.Since(sent)
-	if h.session.holds[h.reply.Hold] == h {
-		h.expires = sent.Add(whole)
-		h.watch.Reset(min(whole/2, watchInterval) - age)
+// count notes and returns what is left of the remaining time in an answer to a request that was sent then. The next question is due after
+// half of it, so that its answer is there before the end.
+func (h *Held) count(remaining Seconds, sent time.Time) (time.Duration, error) {
+	left := remaining.Duration() - time.Since(sent)
+	if left <= 0 {
+		return 0, h.lose("its time is over")
 	}
-	return whole - age
+	h.session.mu.Lock()
+	defer h.session.mu.Unlock()
+	if h.session.holds[h.reply.Hold] == h {
+		h.question.Reset(min(left/2, watchInterval))
+		h.expiry.Reset(left)
+	}
+	return left, nil
 }
 
 // Release gives the lock back and waits until that is confirmed, at most ten seconds. It is sent even if ctx is done, so that
@@ -120,11 +99,21 @@ func (h *Held) Release(ctx context.Context) error {
 	defer s.mu.Unlock()
 	if h.end(nil) {
 		s.mu.Unlock()
-		_, err := s.call(given(ctx), releaseTimeout, "release", map[string]any{"hold": h.reply.Hold})
+		_, err := s.call(given(ctx), backendTimeout, "release", map[string]any{"hold": h.reply.Hold})
 		s.mu.Lock()
 		h.err = err
 	}
 	return h.err
+}
+
+// lose ends the hold as lost, and returns why it is over. It is released: a server that was frozen must not keep it for nobody.
+func (h *Held) lose(cause any) error {
+	h.session.mu.Lock()
+	defer h.session.mu.Unlock()
+	if h.end(lost(h.Key(), cause)) {
+		go h.session.call(context.Background(), backendTimeout, "release", map[string]any{"hold": h.reply.Hold})
+	}
+	return cmp.Or[error](h.err, failure(64, "lock it again", "the lock on %q was released", h.Key()))
 }
 
 // end ends the hold, as lost if it says why; false if it is over already. With the mutex of the session.
@@ -134,7 +123,8 @@ func (h *Held) end(why error) bool {
 	}
 	h.err = why
 	delete(h.session.holds, h.reply.Hold)
-	h.watch.Stop()
+	h.question.Stop()
+	h.expiry.Stop()
 	h.cancel(why)
 	return true
 }

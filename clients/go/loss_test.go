@@ -167,16 +167,6 @@ func TestALockIsLostBeforeItsLeaseEndsWhenTheServerIsFrozenAndNobodyAsks(t *test
 	}
 }
 
-// The time can be over before the timer fires, after a pause of the process or on a busy machine.
-func TestALossNamesTheTimeThatIsOver(t *testing.T) {
-	held := lock(t, serve(t, "file:"+directory(t)).connect(t), "k")
-	held.Expire(3 * time.Second)
-	_, err := held.Remaining(background)
-	if lost := mustBe(t, err, fencelock.ErrLost); !strings.Contains(lost.Message, "its time is over") {
-		t.Fatal(lost)
-	}
-}
-
 func TestAHolderIsToldThatTheServerEndsWhileItStillHolds(t *testing.T) {
 	dir := directory(t)
 	s := serve(t, "file:"+dir)

@@ -28,7 +28,7 @@ export function dial(path) {
   const advice = {
     ENOENT: `there is no such socket: ${starting}, or correct the path`,
     ECONNREFUSED: `its server has ended: ${starting}`,
-    EACCES: 'this user may not use the socket: see its mode and its group',
+    EACCES: 'this user may not use the socket: its server admits a group with `--mode 0660 --group GROUP`',
     ENOTSOCK: `this is not a socket: ${starting} at another path`,
   };
   advice.EPIPE = advice.ECONNRESET = advice[undefined] = 'the server has ended the connection: it was stopped, or has reached a limit';

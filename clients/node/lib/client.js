@@ -74,7 +74,7 @@ export class Client extends EventEmitter {
     if (!this.#closed && (!this.#session || this.#session.ended)) this.#session = open(this, this.#where);
     const session = this.#session;
     await session?.ready;
-    if (this.#closed) throw new UsageError('the client was closed');
+    if (this.#closed) throw new UsageError('the client was closed: connect again');
     return session;
   }
 

@@ -78,7 +78,7 @@ export class Held {
 
   #check() {
     this.signal.throwIfAborted();
-    if (this.#end) throw new UsageError(`the lock ${this.keys.join(', ')} was released`);
+    if (this.#end) throw new UsageError(`the lock ${this.keys.join(', ')} was released: lock it again`);
   }
 
   #told(remaining, since) {

@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from conftest import PROGRAM, eventually, processes, python, usual
+from conftest import PROGRAM, eventually, forked, processes, python, usual
 
 from fencelock import AsyncClient, Client, FencelockError, Unreachable, UsageError, _session
 
@@ -100,6 +100,19 @@ def test_a_socket_on_which_nobody_listens_is_named(serve, tmp_path):
     server.process.wait()
     with pytest.raises(Unreachable, match=f"unix:{server.path}: Connection refused.*fencelock serve --listen"):
         Client(server.path).lock("k")
+
+
+def test_a_socket_without_rights_is_named_with_what_admits(serve, tmp_path):
+    server = serve(f"file:{tmp_path}")
+    os.chmod(server.path, 0)
+
+    def child():
+        if os.geteuid() == 0:  # who may use every socket
+            os.seteuid(65534)
+        Client(server.path).lock("k")
+
+    said = forked(child)
+    assert "Permission denied" in said and "--group GROUP" in said and "start" not in said
 
 
 def test_a_target_that_is_neither_socket_nor_url_is_refused():

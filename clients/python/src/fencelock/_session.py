@@ -26,7 +26,6 @@ from typing import Any, Callable, Optional
 from ._errors import FencelockError, LockLost, Unreachable, UsageError, from_reply
 
 VERSION = "0.1.0"
-PROTOCOL = 1
 
 # A server that is frozen reports no loss. One that lives answers `remaining` from memory, in far less than this.
 ANSWER_WITHIN = 1.0
@@ -132,8 +131,8 @@ class Session:
         self._reader = threading.Thread(target=self._read, name="fencelock", daemon=True)
         self._reader.start()
         try:
-            if self.wait(self.request("hello", {"protocol": PROTOCOL, "client": f"python/{VERSION}"}))["protocol"] != PROTOCOL:
-                raise UsageError(f"{self.name} does not speak protocol {PROTOCOL}: install the same version of program and client")
+            if self.wait(self.request("hello", {"protocol": 1, "client": f"python/{VERSION}"}))["protocol"] != 1:
+                raise UsageError(f"{self.name} does not speak protocol 1: install the same version of program and client")
         except BaseException:
             if self._process:
                 self._process.kill()  # it holds nothing
@@ -164,13 +163,13 @@ class Session:
     def wait(self, request: Request) -> Any:
         """The result. A request whose caller is interrupted is withdrawn."""
         try:
-            return request.result(request.within)
-        except BaseException as error:
-            late = request.within is not None and clock() >= request.sent + request.within
-            if late and isinstance(error, futures.TimeoutError):  # and not one that a signal raised
-                raise self.give_up(request) from None
+            futures.wait([request], request.within)
+        except BaseException:
             self.withdraw(request)
             raise
+        if not request.done():
+            raise self.give_up(request)
+        return request.result()
 
     def give_up(self, request: Request) -> FencelockError:
         """Ends the connection to a server that does not answer: whether it still renews is unknown, so the locks count as lost."""
@@ -227,10 +226,11 @@ class Session:
                     os.dup2(null.fileno(), copy.fileno(), inheritable=False)
 
     def _send(self, line: bytes) -> None:
+        if not self.mine():  # and a thread of the parent may have kept the lock
+            return
         try:
             with self._sending:
-                if self.mine():
-                    self._socket.sendall(line)
+                self._socket.sendall(line)
         except OSError:
             self._break(None)
         except BaseException:  # a line may have been sent in part
@@ -244,21 +244,20 @@ class Session:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def _read(self) -> None:
-        buffer, rest = bytearray(1 << 18), b""
+        rest = b""
         try:
             while True:
                 self._incoming.settimeout(None if self._next_look == math.inf else max(self._next_look - clock(), 0))
-                drained = True
+                read = None
                 with suppress(socket.timeout, BlockingIOError):
-                    size = self._incoming.recv_into(buffer)
-                    if not size:
-                        break
-                    drained = False
-                    *lines, rest = (rest + buffer[:size]).split(b"\n")
-                    for line in lines:
-                        self._receive(json.loads(line))
+                    read = self._incoming.recv(1 << 16)
+                if read == b"":
+                    break
+                *lines, rest = (rest + (read or b"")).split(b"\n")
+                for line in lines:
+                    self._receive(json.loads(line))
                 if clock() >= self._next_look:
-                    self._look(drained)
+                    self._look(drained=read is None)
         except OSError:
             pass  # the end of the process at the other end says more
         except Exception as error:
@@ -400,6 +399,8 @@ def _dial(place: str, program: str | None) -> tuple[str, socket.socket, subproce
         except OSError as error:
             connection.close()
             advice = f"if no server runs there, or one that is being stopped, start `fencelock serve --listen unix:{place}`"
+            if isinstance(error, PermissionError):
+                advice = "its server admits a group with `--mode 0660 --group GROUP`"
             raise Unreachable(f"cannot connect to unix:{place}: {error.strerror or error}: {advice}") from error
         return f"unix:{place}", connection, None
     # The program of the environment of this interpreter, which need not be activated, or that in PATH.
@@ -436,5 +437,5 @@ def _line(**message: Any) -> bytes:
     except (TypeError, ValueError) as error:
         raise UsageError(f"a value cannot be sent: {error}") from error
     if len(line) > LONGEST_LINE:
-        raise UsageError(f"a request is too long: {len(line)} bytes, and a server takes {LONGEST_LINE}")
+        raise UsageError(f"a request has {len(line)} bytes, and a server takes {LONGEST_LINE}: use shorter keys, or fewer")
     return line
