@@ -12,9 +12,10 @@ use futures_util::future::{join, join3};
 use futures_util::stream::FuturesUnordered;
 use std::collections::HashSet;
 use std::fmt;
-use std::future::pending;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::sync::OnceCell;
@@ -259,19 +260,12 @@ async fn in_transaction(
     params: &[Param<'_>],
 ) -> Result<Vec<Row>, Error> {
     let (turn, committing) = (Arc::clone(order).lock_owned().await, Arc::clone(client));
-    let commit = async {
-        // After the others were sent. It ends the transaction, and then the turn, also if nobody waits for its answer any more.
-        let committed = tokio::spawn(async move {
-            let answer = committing.batch_execute("COMMIT").await;
-            drop(turn);
-            answer
-        });
-        match committed.await {
-            Ok(answer) => answer,
-            // The runtime ends.
-            Err(_) => pending().await,
-        }
+    let commit = async move {
+        let answer = committing.batch_execute("COMMIT").await;
+        drop(turn);
+        answer
     };
+    let commit = Commit(Some(Box::pin(commit)));
     let (first, rows, last) = join3(client.batch_execute(begin), client.query_typed(text, params), commit).await;
     first?;
     let rows = rows?;
@@ -281,6 +275,29 @@ async fn in_transaction(
 
 /// Whose turn it is to have a transaction on a connection.
 type Order = Arc<tokio::sync::Mutex<()>>;
+
+/// The end of a transaction, which ends the turn also if nobody waits for its answer any more.
+struct Commit(Option<BoxFuture<'static, Result<(), Error>>>);
+
+impl Future for Commit {
+    type Output = Result<(), Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(commit) = &mut self.0 else { return Poll::Pending };
+        let committed = ready!(commit.as_mut().poll(cx));
+        self.0 = None;
+        Poll::Ready(committed)
+    }
+}
+
+impl Drop for Commit {
+    fn drop(&mut self) {
+        let runtime = tokio::runtime::Handle::try_current();
+        if let (Some(commit), Ok(runtime)) = (self.0.take(), runtime) {
+            runtime.spawn(commit);
+        }
+    }
+}
 
 impl Drop for Session {
     fn drop(&mut self) {
