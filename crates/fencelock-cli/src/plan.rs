@@ -86,15 +86,11 @@ impl Plan {
     /// The error names the options that contradict each other.
     pub(crate) fn new(run: Run) -> Result<Self, String> {
         let command = command(&run)?;
-        let alone = run.slots.is_some() || run.mode.permits.is_some() || run.once.window.check()?;
+        let once = run.once.window.check()?.then_some(run.once);
+        let alone = run.slots.is_some() || run.mode.permits.is_some() || once.is_some();
         let locks = of_locks(run.key.as_deref(), &run.more_keys, &run.tree, alone)?;
-        let once = once(&run, &locks.keys)?;
-        let mode = mode(run.mode, run.slots, &locks.keys)?;
-        if mode != Mode::Exclusive && (run.slots.is_some() || once.is_some()) {
-            let of_mode = if mode == Mode::Shared { "-s" } else { "--permits" };
-            let option = once.map_or("--slots", |once| once.window.option());
-            return Err(format!("{option} uses exclusive locks: leave {of_mode} out"));
-        }
+        let option = once.map(|once| once.window.option()).or(run.slots.map(|_| "--slots"));
+        let mode = mode(run.mode, option, &locks.keys)?;
         let ttl = run.lease.ttl;
         let grace = grace(ttl, run.grace)?;
         if let (Some(max), Some(least)) = (run.max_hold, run.hold_for)
@@ -127,10 +123,7 @@ impl Plan {
     pub(crate) fn of_acquire(acquire: &Acquire) -> Result<Self, String> {
         let alone = acquire.slots.is_some() || acquire.mode.permits.is_some();
         let locks = of_locks(acquire.key.as_deref(), &acquire.more_keys, &acquire.tree, alone)?;
-        let mode = mode(acquire.mode, acquire.slots, &locks.keys)?;
-        if mode != Mode::Exclusive && acquire.slots.is_some() {
-            return Err("--slots uses exclusive locks: leave -s and --permits out".to_owned());
-        }
+        let mode = mode(acquire.mode, acquire.slots.map(|_| "--slots"), &locks.keys)?;
         if acquire.max_hold == Some(Duration::ZERO) {
             return Err("--max-hold 0 leaves no time for the process".to_owned());
         }
@@ -206,24 +199,15 @@ fn of_locks(first: Option<&str>, more: &[String], path: &PathArguments, alone: b
     Ok(Plan { keys, ..Plan::default() })
 }
 
-/// The mode of these locks, of which one has slots if there are any.
-fn mode(arguments: ModeArguments, slots: Option<u32>, keys: &[String]) -> Result<Mode, String> {
-    if slots.is_some() && keys.len() > 1 {
-        return Err(format!("--slots is for one KEY, and there are {}", keys.len()));
+/// The mode of these locks; if this `option` is given, it is for one key, and for an exclusive lock.
+fn mode(arguments: ModeArguments, option: Option<&str>, keys: &[String]) -> Result<Mode, String> {
+    if let Some(option) = option.filter(|_| keys.len() > 1) {
+        return Err(format!("{option} is for one KEY, and there are {}", keys.len()));
     }
-    arguments.mode(keys.len())
-}
-
-/// The rule of `--once-per` or `--min-interval`, for one key.
-fn once(run: &Run, keys: &[String]) -> Result<Option<OncePer>, String> {
-    let window = run.once.window;
-    if !window.check()? {
-        return Ok(None);
-    }
-    if keys.len() > 1 {
-        return Err(format!("{} is for one KEY, and there are {}", window.option(), keys.len()));
-    }
-    Ok(Some(run.once))
+    let mode = arguments.mode(keys.len())?;
+    let Some(option) = option.filter(|_| mode != Mode::Exclusive) else { return Ok(mode) };
+    let of_mode = if mode == Mode::Shared { "-s" } else { "--permits" };
+    Err(format!("{option} uses exclusive locks: leave {of_mode} out"))
 }
 
 /// The command to run. Refuses options that only flock(1) supports.

@@ -2,7 +2,7 @@ use crate::exit::{Exit, Failure};
 use crate::json::millis;
 use crate::stderr::Stderr;
 use crate::text::plain;
-use crate::{proc, signals, stderr};
+use crate::{signals, stderr};
 use clap::error::ErrorKind;
 use fencelock::Span;
 use rustix::process::Signal;
@@ -43,13 +43,6 @@ enum Severity {
 }
 
 impl Reporter {
-    /// Reports, once, if this program cannot see what a command starts. On systems that never have a `/proc`, the pages say so.
-    pub(crate) fn emit_if_blind(self) {
-        if proc::is_blind() {
-            self.emit(&Event::info("no_proc", BLIND, json!({ "reason": BLIND })));
-        }
-    }
-
     /// Reports an event in the configured format.
     pub(crate) fn emit(self, event: &Event) {
         if let Some(text) = self.line_of(event) {
@@ -111,7 +104,8 @@ impl Reporter {
     }
 }
 
-const BLIND: &str = "\
+/// That this program cannot see what a command starts. On systems that never have a `/proc`, the pages say so.
+pub(crate) const BLIND: &str = "\
 without /proc, the processes that the command starts are not seen: they continue without the lock if this program is killed (kill -9) \
 or stopped, and those outside the process group of the command also if the lock is lost. A signal that was ignored at the start, as by \
 nohup, is not ignored";

@@ -24,15 +24,15 @@ pub(super) async fn break_lock(breaking: &Break, client: &Client, context: &Cont
         let unknown = slots.err().map(|why| format!("; {}", slots::unknown(&why))).unwrap_or_default();
         return nothing_to_break(&breaking.key, &format!("free, nothing to do{unknown}"), queues, context);
     };
-    let seen = one_of(&row, breaking.holder.as_deref())
-        .map_err(|why| Failure::new(Exit::Usage, format!("{key} is {}; nothing was done: {why}", holding(&row))))?;
+    let refused = |held: &Holding, why: String| {
+        Failure::new(Exit::Usage, format!("{key} is {}; nothing was done: {why}", holding(held)))
+    };
+    let seen = one_of(&row, breaking.holder.as_deref()).map_err(|why| refused(&row, why))?;
     let backend = context.identity(client)?;
     let kept = keeper_of(&backend, &seen).await?;
     // If the backend cannot break locks, no option helps, and its error explains why.
     if client.capabilities().evicts || kept.is_some() {
-        permitted(breaking, Kind::of(&seen)).map_err(|why| {
-            Failure::new(Exit::Usage, format!("{key} is {}; nothing was done: {why}", holding(&seen)))
-        })?;
+        permitted(breaking, Kind::of(&seen)).map_err(|why| refused(&seen, why))?;
     }
     match end(client, &backend, &seen, kept).await? {
         Eviction::Evicted => {

@@ -37,11 +37,6 @@ pub(crate) async fn held(client: &Client, prefix: &str) -> Result<Vec<Holding>, 
     Ok(holdings)
 }
 
-/// Whether a completion script is the caller. It is no option, because the scripts would offer that one too.
-pub(super) fn is_for_completion() -> bool {
-    std::env::var_os("_FENCELOCK_COMPLETE").is_some()
-}
-
 /// A shell waits at most this long for the keys that it offers.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// More keys would not help to choose one.

@@ -38,7 +38,10 @@ pub(crate) async fn execute(arguments: Arguments, context: &Context) -> Result<E
         Command::Renew(renew) => renew::renew(renew, context).await,
         Command::Release(release) => renew::release(release, context).await,
         Command::Status(status) => status::status(status, context).await,
-        Command::List(wanted) if list::is_for_completion() => list::complete(wanted.prefix, context.clone()).await,
+        // For a completion script. It is no option, because the scripts would offer that one too.
+        Command::List(wanted) if std::env::var_os("_FENCELOCK_COMPLETE").is_some() => {
+            list::complete(wanted.prefix, context.clone()).await
+        }
         Command::List(wanted) => context.with_client(async |client| list::list(&wanted, client, context).await).await,
         #[cfg(feature = "top")]
         Command::Top(wanted) => top::top(wanted, context).await,

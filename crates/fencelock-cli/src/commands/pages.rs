@@ -84,7 +84,9 @@ fn render(mut command: Command) -> io::Result<Vec<u8>> {
     let notes = command.get_after_long_help().or_else(|| command.get_after_help());
     let notes = notes.map(ToString::to_string).unwrap_or_default();
     let has_commands = command.get_subcommands().any(|command| !command.is_hide_set());
-    let see = see_also(&command);
+    // The page of the program lists its subcommands.
+    let above = command.get_display_name().and_then(|name| name.rsplit_once('-'));
+    let see = above.map(|(above, _)| format!("{above}(1)"));
     let man = Man::new(command).manual("Fencelock Manual").date(DATE);
     let man = man.source(concat!("fencelock ", env!("CARGO_PKG_VERSION")));
     let mut page = Vec::new();
@@ -104,12 +106,6 @@ fn render(mut command: Command) -> io::Result<Vec<u8>> {
         roff.to_writer(&mut page)?;
     }
     Ok(page)
-}
-
-/// The page of the parent command. The page of the program lists its subcommands.
-fn see_also(command: &Command) -> Option<String> {
-    let (above, _) = command.get_display_name()?.rsplit_once('-')?;
-    Some(format!("{above}(1)"))
 }
 
 /// The notes of the help: sections under headings that end with a colon, with preserved columns.

@@ -10,8 +10,9 @@ use crate::keeper::held_above;
 use crate::metrics_file::RunMetrics;
 use crate::nesting::{Nesting, of_each};
 use crate::plan::Plan;
+use crate::proc::is_blind;
 use crate::progress::Progress;
-use crate::report::{Event, Reporter};
+use crate::report::{BLIND, Event, Reporter};
 use crate::signals::{Signals, is_interrupt};
 use crate::supervisor::{Supervised, Supervisor};
 use crate::terminal::{Terminal, in_foreground};
@@ -28,7 +29,9 @@ use tokio::time::{Instant, sleep, timeout};
 pub(super) async fn run(plan: Result<Plan, String>, context: &Context) -> Result<Exit, Failure> {
     let mut plan = plan.map_err(|why| Failure::new(Exit::Usage, why))?;
     metrics_file::check(&plan)?;
-    context.report.emit_if_blind();
+    if is_blind() {
+        context.report.emit(&Event::info("no_proc", BLIND, json!({ "reason": BLIND })));
+    }
     let mut signals = Signals::listen().map_err(|error| Failure::system("handle signals", error))?;
     let prepare = async {
         let client = context.connect_to_wait().await?;

@@ -18,16 +18,12 @@ use tokio::sync::watch;
 pub(crate) struct Process {
     pub(super) watched: Watched,
     /// Of the URL of the client.
-    options: String,
+    pub(super) options: String,
     /// What its owners hold.
     pub(crate) changes: watch::Sender<()>,
 }
 
 impl Process {
-    pub(super) fn new(watched: Watched, options: String) -> Self {
-        Self { watched, options, changes: watch::Sender::new(()) }
-    }
-
     /// Refuses other options of the URL: they may say what a lock is worth, such as acks=1.
     pub(crate) fn check_options(&self, wanted: &Wanted) -> Result<(), ErrorReply> {
         let here = wanted.asked.as_ref().map_or("", |asked| &asked.options);

@@ -1,6 +1,6 @@
 use super::ROLE;
 use super::owner::Process;
-use super::socket::{FIRST, accept, address, listen};
+use super::socket::{FIRST, accept, address};
 use super::system_log::warn;
 use super::watched::Watched;
 use crate::args::{Acquire, Command, Common};
@@ -99,12 +99,13 @@ async fn begin(watched: Watched, context: &Context) -> Result<Option<(Visible, S
     let client = context.connect_to_wait().await?;
     let server = Server::new(client, context, Duration::ZERO)?;
     let address = address(&server.identity, &watched.fingerprint()?);
-    let listener = match listen(&address) {
+    // It fails if somebody has the address.
+    let listener = match UnixListener::bind(format!("\0{address}")) {
         Ok(listener) => listener,
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Ok(None),
         Err(error) => return Err(Failure::system("open a socket for the requests of this session", error)),
     };
-    let process = Process::new(watched, context.options()?);
+    let process = Process { watched, options: context.options()?, changes: watch::Sender::new(()) };
     Ok(Some((Visible::new(peer, Some(process)), server, listener)))
 }
 

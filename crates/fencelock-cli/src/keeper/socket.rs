@@ -57,11 +57,6 @@ fn addresses(backend: &str) -> String {
     format!("fencelock/{}/{:016x}/", geteuid().as_raw(), fnv1a(backend))
 }
 
-/// Takes the address. It fails if somebody has it.
-pub(super) fn listen(address: &str) -> io::Result<UnixListener> {
-    UnixListener::bind(format!("\0{address}"))
-}
-
 /// The other side of a connection.
 #[derive(Debug)]
 pub(super) struct Peer {

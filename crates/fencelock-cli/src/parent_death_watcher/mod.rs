@@ -71,7 +71,6 @@ impl Deadlines {
 const ROLE: &str = "--guard-command";
 /// The second argument, if the command starts in the foreground of the terminal.
 const FOREGROUND: &str = "foreground";
-const BACKGROUND: &str = "back";
 
 /// Whether the command starts in the foreground, if this process was started as a watcher. The command is not among its arguments: a
 /// signal to all processes whose arguments name the command, as `pkill -f` sends it, does not reach the watcher.
@@ -109,7 +108,7 @@ impl ParentDeathWatcher {
         let started = adopt_orphans(true).and_then(|()| {
             start(|watcher| {
                 // In its own process group, so that terminal signals do not reach it.
-                watcher.args([ROLE, if foreground { FOREGROUND } else { BACKGROUND }]).process_group(0);
+                watcher.arg(ROLE).args(foreground.then_some(FOREGROUND)).process_group(0);
                 set_environment(watcher, environment);
             })
         });

@@ -29,7 +29,10 @@ pub(crate) fn run(foreground: bool) -> Exit {
     match Job::receive(socket).and_then(|job| Watcher::start(socket, foreground, job, mask)) {
         Ok(mut watcher) => watcher.run_loop(),
         // A dead wrapper needs no report.
-        Err(error) => drop(send(socket, &WatcherMessage::Failed(number(&error)))),
+        Err(error) => {
+            let number = error.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error());
+            let _ = send(socket, &WatcherMessage::Failed(number));
+        }
     }
     Exit::Success
 }
@@ -193,8 +196,4 @@ impl Watcher {
         }
         let _ = poll(&mut events, self.killing.then_some(&round));
     }
-}
-
-fn number(error: &io::Error) -> i32 {
-    error.raw_os_error().unwrap_or_else(|| rustix::io::Errno::IO.raw_os_error())
 }

@@ -141,8 +141,12 @@ impl<'a> Message<'a> {
         let refused = |id: Id, why: String| Err((id, ErrorReply::new(NOT_A_REQUEST, why)));
         // A list would be read as the members in their order.
         let is_object = line.trim_ascii_start().first() == Some(&b'{');
-        let parsed =
-            if is_object { serde_json::from_slice(line) } else { serde_json::from_slice(line).and_then(no_object) };
+        let parsed = if is_object {
+            serde_json::from_slice(line)
+        } else {
+            let why = "a request is an object on one line; batches are not supported";
+            serde_json::from_slice(line).and_then(|IgnoredAny| Err(serde_json::Error::custom(why)))
+        };
         let Members { jsonrpc, id, method, params } = match parsed {
             Ok(members) => members,
             Err(error) if error.is_data() => return refused(Value::Null, format!("this is no request: {error}")),
@@ -187,10 +191,6 @@ impl<'a> Message<'a> {
         let invalid = |error| ErrorReply::new(NOT_PARAMS, format!("params of {method}: {error}"));
         serde_json::from_str(&format!(r#"{{"{method}":{params}}}"#)).map_err(invalid)
     }
-}
-
-fn no_object<T>(_: IgnoredAny) -> serde_json::Result<T> {
-    Err(serde_json::Error::custom("a request is an object on one line; batches are not supported"))
 }
 
 /// A time of a client, in seconds.

@@ -145,7 +145,7 @@ impl Server {
         for session in self.sessions().values() {
             for key in session.holds().values().flat_map(Hold::keys).filter(|key| is_wanted(key)) {
                 let (client, peer) = (session.client.get(), &session.peer);
-                let seen = json!({ "client": client, "pid": peer.pid, "watched": peer.is_watched() });
+                let seen = json!({ "client": client, "pid": peer.pid, "watched": peer.end.is_some() });
                 all.entry(key.to_owned()).or_default().push(seen);
             }
         }

@@ -12,14 +12,10 @@ pub(crate) struct Peer {
     /// Its number here; `None` for a process of another container.
     pub(super) pid: Option<i32>,
     /// `None` if the system cannot watch it: its session ends with its connection alone.
-    end: Option<End>,
+    pub(super) end: Option<End>,
 }
 
 impl Peer {
-    pub(crate) fn is_watched(&self) -> bool {
-        self.end.is_some()
-    }
-
     /// Its end, where the system tells. Cancel safe.
     pub(crate) async fn ended(&self) {
         match &self.end {
