@@ -11,7 +11,8 @@ use crate::keeper::{Ending, Keeping, Process, Request, Shows, release, watch};
 use crate::plan::Plan;
 use crate::progress::Shown;
 use crate::text::{label, plain};
-use fencelock::{Guard, Guards, Mode};
+use fencelock::backends::BootClock;
+use fencelock::{Clock, Guard, Guards, Mode, Moment};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -36,7 +37,7 @@ const REQUESTS: usize = 1024;
 const PROTOCOL: u64 = 1;
 /// For the last answers of a session.
 const LAST: Duration = Duration::from_secs(1);
-/// The longest time between two looks at what a session holds: timers stop while the machine is suspended.
+/// The longest sleep of a session that holds something: timers stop while the machine is suspended.
 const LOOK: Duration = Duration::from_secs(1);
 
 pub(crate) struct Session<W> {
@@ -51,7 +52,9 @@ pub(crate) struct Session<W> {
     requests: Vec<Asked>,
     works: FuturesUnordered<BoxFuture<'static, (Id, Result<Done, ErrorReply>)>>,
     bell: Arc<Bell>,
-    /// When to look at what it holds: the first of it ends then, unless it is renewed.
+    /// When the first of what it holds ends, unless it is renewed.
+    ends: Moment,
+    /// When to see whether it has.
     due: Instant,
     /// The server is being stopped.
     is_ending: bool,
@@ -115,6 +118,7 @@ impl<W: AsyncWrite + Unpin> Session<W> {
             requests: Vec::new(),
             works: FuturesUnordered::new(),
             bell: Arc::default(),
+            ends: Moment::NEVER,
             due: Instant::now(),
             is_ending: false,
         }
@@ -165,7 +169,12 @@ impl<W: AsyncWrite + Unpin> Session<W> {
                 Some(()) = async { self.changes.as_mut()?.changed().await.ok() } => self.settle(|_| true),
                 () = self.bell.0.notified() => self.look()?,
                 // A keeper watches its holds itself.
-                () = &mut look, if holds && self.visible.process.is_none() => self.look()?,
+                () = &mut look, if holds && self.visible.process.is_none() => {
+                    if BootClock.now() >= self.ends {
+                        self.look()?;
+                    }
+                    self.due = Instant::now() + self.ends.since(BootClock.now()).min(LOOK);
+                }
                 Some((id, done)) = self.works.next() => self.finish(&id, done)?,
                 read = lines.next() => match read {
                     Read::Line(line) => {
@@ -197,16 +206,16 @@ impl<W: AsyncWrite + Unpin> Session<W> {
 
     /// Tells what is lost.
     fn look(&mut self) -> io::Result<()> {
-        let (now, mut next, mut lost) = (Instant::now(), LOOK, Vec::new());
+        let mut lost = Vec::new();
+        self.ends = Moment::NEVER;
         for (number, hold) in self.visible.holds().iter_mut().filter(|(_, hold)| hold.lost.is_none()) {
             let left = hold.left();
             if left.is_zero() {
                 lost.extend(hold.tell_loss(*number));
             } else {
-                next = next.min(left);
+                self.ends = self.ends.min(BootClock.now() + left);
             }
         }
-        self.due = now + next;
         lost.iter().try_for_each(|params| self.unread.notify("lost", params))
     }
 
@@ -414,6 +423,7 @@ impl<W: AsyncWrite + Unpin> Session<W> {
             let watch = tokio::spawn(watch(Arc::clone(&self.visible), number, guards.held(), wanted.plan.rules));
             (None, Some(Keeping::new(&guards, &wanted.plan, self.number, watch.abort_handle())))
         } else {
+            self.ends = self.ends.min(BootClock.now() + guards.remaining());
             self.due = self.due.min(Instant::now() + guards.remaining().min(LOOK));
             (Some(guards.wake_at_end(&Waker::from(Arc::clone(&self.bell)))), None)
         };
