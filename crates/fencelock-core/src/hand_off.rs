@@ -1,3 +1,4 @@
+use crate::time::micros;
 use crate::{Drift, Lease, Moment, TokenBlock, Ttl};
 use std::time::Duration;
 
@@ -20,16 +21,7 @@ impl HandOffBounds {
     pub const fn new(last_fence: u64, server_micros: Option<u64>) -> Self {
         Self { last_fence, server_micros }
     }
-}
 
-/// No message is accepted: the waiter polls.
-impl Default for HandOffBounds {
-    fn default() -> Self {
-        Self::new(u64::MAX, None)
-    }
-}
-
-impl HandOffBounds {
     /// The lease that a hand-off message gives to a waiter that requested `ttl`, if the message is valid. `sent` is the time just before
     /// the claim with these bounds was sent.
     ///
@@ -57,10 +49,16 @@ impl HandOffBounds {
 
     fn could_have_given(self, tokens: TokenBlock, drift: Drift, passed: Duration) -> bool {
         let Some(server_micros) = self.server_micros else { return true };
-        let furthest = passed + drift.of(passed) + SLACK;
-        let furthest = u64::try_from(furthest.as_micros()).unwrap_or(u64::MAX);
+        let furthest = micros(passed + drift.of(passed) + SLACK);
         // A fence ahead of the time continues from its value.
         tokens.last().get() <= server_micros.max(self.last_fence).saturating_add(furthest)
+    }
+}
+
+/// No message is accepted: the waiter polls.
+impl Default for HandOffBounds {
+    fn default() -> Self {
+        Self::new(u64::MAX, None)
     }
 }
 

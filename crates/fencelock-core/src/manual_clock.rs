@@ -1,3 +1,4 @@
+use crate::time::micros;
 use crate::{Clock, Moment};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,7 +19,7 @@ impl ManualClock {
 
     /// Moves it forward.
     pub fn advance(&self, span: Duration) {
-        self.micros.fetch_add(u64::try_from(span.as_micros()).unwrap_or(u64::MAX), Ordering::SeqCst);
+        self.micros.fetch_add(micros(span), Ordering::SeqCst);
     }
 }
 

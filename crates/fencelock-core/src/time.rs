@@ -29,11 +29,16 @@ impl Moment {
     }
 }
 
+/// In whole microseconds, or as many as fit.
+pub(crate) fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
+}
+
 impl Add<Duration> for Moment {
     type Output = Self;
 
     fn add(self, span: Duration) -> Self {
-        Self(self.0.saturating_add(u64::try_from(span.as_micros()).unwrap_or(u64::MAX)))
+        Self(self.0.saturating_add(micros(span)))
     }
 }
 
@@ -44,7 +49,7 @@ impl Sub<Duration> for Moment {
         if self == Self::NEVER {
             return self;
         }
-        Self(self.0.saturating_sub(u64::try_from(span.as_micros()).unwrap_or(u64::MAX)))
+        Self(self.0.saturating_sub(micros(span)))
     }
 }
 

@@ -1,4 +1,5 @@
 use super::action::{Action, Actions};
+use crate::time::micros;
 use crate::{HolderId, Invalid, Key, Moment};
 use std::time::Duration;
 
@@ -41,7 +42,7 @@ pub trait Rng {
 /// A random pause between a quarter of `pause` and `pause`. Conflicting attempts separate only if their pauses differ by
 /// more than a round trip.
 pub(super) fn spread(pause: Duration, random: u64) -> Duration {
-    let micros = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
-    let quarter = micros / 4;
-    Duration::from_micros(quarter + random % (micros - quarter).saturating_add(1))
+    let whole = micros(pause);
+    let quarter = whole / 4;
+    Duration::from_micros(quarter + random % (whole - quarter).saturating_add(1))
 }

@@ -1,3 +1,4 @@
+use crate::time::micros;
 use crate::{Invalid, Span};
 use std::time::Duration;
 
@@ -88,10 +89,6 @@ impl Window {
     const fn aligned(self, now_micros: u64, offset: u64) -> u64 {
         now_micros.saturating_add(self.micros - offset) / self.micros * self.micros
     }
-}
-
-fn micros(length: Duration) -> u64 {
-    u64::try_from(length.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -1,3 +1,4 @@
+use crate::time::micros;
 use crate::{FencingToken, Invalid, TokenBlock};
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -15,7 +16,7 @@ const LONGEST_AHEAD: Duration = Duration::from_millis(500);
 pub fn proposal(wall_micros: u64, seen: u64, block: NonZeroU32) -> u64 {
     let now = wall_micros.saturating_add(1);
     let whole = seen.saturating_add(block.get().into());
-    let ahead = u64::try_from(LONGEST_AHEAD.as_micros()).unwrap_or(u64::MAX);
+    let ahead = micros(LONGEST_AHEAD);
     if whole <= wall_micros.saturating_add(ahead) { now.max(whole) } else { now }
 }
 
@@ -44,7 +45,7 @@ pub fn next_proposed_block(
     node_micros: Option<u64>,
     wanted: NonZeroU32,
 ) -> Result<TokenBlock, Invalid> {
-    let clamp = u64::try_from(CLAMP.as_micros()).unwrap_or(u64::MAX);
+    let clamp = micros(CLAMP);
     let now = node_micros.unwrap_or(proposal);
     let (floor, ceiling) = (now.saturating_sub(clamp), now.saturating_add(clamp));
     let room = ceiling.min(FencingToken::MAX).saturating_sub(previous);

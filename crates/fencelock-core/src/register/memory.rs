@@ -1,4 +1,5 @@
 use super::{Expect, Hold, Reading, Record, Stored, Version};
+use crate::time::micros;
 use crate::{Drift, HolderId, Moment};
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
@@ -68,13 +69,8 @@ pub(super) struct LastWrite {
     pub(super) sent: Moment,
 }
 
-/// Whether a hold is over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Life {
-    /// It is not for this time, unless it is proved otherwise earlier.
-    For(Duration),
-    Over,
-}
+/// For how long a hold is not over, unless it is proved otherwise earlier; `None` if it is over.
+pub(super) type Life = Option<Duration>;
 
 impl StoreClock {
     /// Nothing was heard yet.
@@ -114,17 +110,16 @@ impl Remembered {
     /// What this client has written last, unless the lease of its hold has ended by its clock.
     pub(super) fn recall(&self, now: Moment) -> Option<(Stored, Life)> {
         let LastWrite { version, record, sent } = self.known.as_ref()?;
-        let ttl = record.hold.as_ref().map(|hold| hold.ttl.get());
-        let life = ttl.map_or(Life::Over, Life::For);
-        let has_lapsed = ttl.is_some_and(|ttl| now.since(*sent) >= ttl);
+        let life = record.hold.as_ref().map(|hold| hold.ttl.get());
+        let has_lapsed = life.is_some_and(|ttl| now.since(*sent) >= ttl);
         (!has_lapsed).then(|| (Stored::Record(version.clone(), record.clone()), life))
     }
 
     /// Remembers a read that is received now. Returns whether its hold is over.
     pub(super) fn observe(&mut self, reading: &Reading, clock: &StoreClock, now: Moment) -> Life {
-        let Stored::Record(version, Record { hold: Some(hold), .. }) = &reading.stored else { return Life::Over };
+        let Stored::Record(version, Record { hold: Some(hold), .. }) = &reading.stored else { return None };
         if self.over.contains(version) {
-            return Life::Over;
+            return None;
         }
         let received = match &self.seen {
             Some((seen, received)) if seen == version => *received,
@@ -132,7 +127,7 @@ impl Remembered {
         };
         self.seen = Some((version.clone(), received));
         let life = clock.settings.life(hold, now.since(received), clock.time(now), reading.modified);
-        if life == Life::Over {
+        if life.is_none() {
             self.forget_proofs();
             self.over.push(version.clone());
         }
@@ -181,10 +176,6 @@ impl Settings {
             Duration::from_micros(end.saturating_sub(time))
         });
         let left = by_clock.map_or(by_observation, |by_clock| by_clock.min(by_observation));
-        if left.is_zero() { Life::Over } else { Life::For(left.min(ttl)) }
+        (!left.is_zero()).then(|| left.min(ttl))
     }
-}
-
-fn micros(span: Duration) -> u64 {
-    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }

@@ -111,61 +111,48 @@ impl Record {
             Some(line) if line.starts_with("fencelock ") => return Err("a record of a later version of fencelock"),
             _ => return Err("not a record of a lock"),
         }
-        let (mut found, mut kept) = (Found::default(), String::new());
+        let (mut named, mut nonce, mut token, mut hold, mut done) = (None, None, None, None, None);
+        let mut kept = String::new();
         for line in lines.filter(|line| !line.is_empty()) {
-            found.line(line, &mut kept)?;
+            let (name, value) = line.split_once(' ').unwrap_or((line, ""));
+            let is_twice = match name {
+                "key" => named.replace(value).is_some(),
+                "nonce" => nonce.replace(read_nonce(value).ok_or("with another nonce")?).is_some(),
+                "token" => token.replace(read_token(value).ok_or("with another token")?).is_some(),
+                "hold" => hold.replace(read_hold(value).ok_or("with another hold")?).is_some(),
+                "done" => done.replace(Completion::from_wire(value).ok_or("with another completion")?).is_some(),
+                // What a client must understand before it changes anything.
+                _ if name.starts_with('!') => return Err("with a line of a later version of fencelock"),
+                _ => {
+                    kept.push_str(line);
+                    kept.push('\n');
+                    false
+                }
+            };
+            if is_twice {
+                return Err("with a line twice");
+            }
         }
-        if found.key.ok_or("without a key")? != key.as_str() {
+        if named.ok_or("without a key")? != key.as_str() {
             return Err("a record of another key");
         }
         if kept.len() > Self::KEPT {
             return Err("with too much of a later version of fencelock");
         }
-        let (nonce, token) = (found.nonce.ok_or("without a nonce")?, found.token.ok_or("without a token")?);
-        Ok(Self { nonce, token, hold: found.hold, done: found.done, kept: kept.into() })
+        let (nonce, token) = (nonce.ok_or("without a nonce")?, token.ok_or("without a token")?);
+        Ok(Self { nonce, token, hold, done, kept: kept.into() })
     }
 }
 
-/// The lines so far.
-#[derive(Default)]
-struct Found<'a> {
-    key: Option<&'a str>,
-    nonce: Option<u64>,
-    token: Option<u64>,
-    hold: Option<Hold>,
-    done: Option<Completion>,
-}
-
-impl<'a> Found<'a> {
-    fn line(&mut self, line: &'a str, kept: &mut String) -> Result<(), &'static str> {
-        let (name, value) = line.split_once(' ').unwrap_or((line, ""));
-        let is_new = match name {
-            "key" => self.key.replace(value).is_none(),
-            "nonce" => self.nonce.replace(nonce(value).ok_or("with another nonce")?).is_none(),
-            "token" => self.token.replace(token(value).ok_or("with another token")?).is_none(),
-            "hold" => self.hold.replace(hold(value).ok_or("with another hold")?).is_none(),
-            "done" => self.done.replace(Completion::from_wire(value).ok_or("with another completion")?).is_none(),
-            // What a client must understand before it changes anything.
-            _ if name.starts_with('!') => return Err("with a line of a later version of fencelock"),
-            _ => {
-                kept.push_str(line);
-                kept.push('\n');
-                true
-            }
-        };
-        if is_new { Ok(()) } else { Err("with a line twice") }
-    }
-}
-
-fn nonce(text: &str) -> Option<u64> {
+fn read_nonce(text: &str) -> Option<u64> {
     u64::from_str_radix(text, 16).ok().filter(|_| text.len() == 16)
 }
 
-fn token(text: &str) -> Option<u64> {
+fn read_token(text: &str) -> Option<u64> {
     text.parse().ok().filter(|token| *token <= FencingToken::MAX)
 }
 
-fn hold(text: &str) -> Option<Hold> {
+fn read_hold(text: &str) -> Option<Hold> {
     let mut parts = text.splitn(4, ' ');
     let id = parts.next()?.parse().ok()?;
     let ttl = Ttl::new(Duration::from_millis(parts.next()?.parse().ok()?)).ok()?;

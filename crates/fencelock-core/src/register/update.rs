@@ -178,8 +178,8 @@ impl<T> Update<T> {
             (Stored::Absent, _) => (&absent, Current::Free),
             (Stored::Record(_, record), life) => match (&record.hold, life) {
                 (None, _) => (record, Current::Free),
-                (Some(hold), Life::For(left)) => (record, Current::Held(hold, left)),
-                (Some(hold), Life::Over) => (record, Current::Over(hold)),
+                (Some(hold), Some(left)) => (record, Current::Held(hold, left)),
+                (Some(hold), None) => (record, Current::Over(hold)),
             },
         };
         let claim_may_arrive = self.holder.is_some_and(|holder| cx.memory.may_arrive(holder, &stored.expect()));
