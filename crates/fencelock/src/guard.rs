@@ -2,8 +2,7 @@ use crate::closing::Releasing;
 use crate::driver::{ClientInner, Engine, HeldLease, KeyCell, LeaseWaker};
 use crate::error::{Error, Loss, RenewalFailure, check_mode, not_exclusive, unreachable, unreachable_once};
 use fencelock_core::engine::{
-    DowngradeNext, End, Grant, LONGEST_SLEEP, Leaving, PendingRelease, ReleaseHold, ReleaseNext, Released, Status,
-    Tenure,
+    DowngradeNext, End, Grant, LONGEST_SLEEP, PendingRelease, ReleaseHold, ReleaseNext, Released, Status, Tenure,
 };
 use fencelock_core::{Fault, FencingToken, HolderId, Key, LossReason, Mode, Moment, Renewal, RenewalPlan, Unknown};
 use std::fmt;
@@ -227,7 +226,7 @@ impl ReleasedOnDrop {
         }
         let (leaving, mut now, releasing) = self.held.leave(false);
         self.releasing = releasing;
-        if !matches!(leaving, Leaving::Over) {
+        if !matches!(leaving, Status::Over) {
             self.count_released(now);
         }
         let (client, Held { cell, lease, tenure }) = (&self.client, &self.held);
@@ -277,7 +276,7 @@ impl Drop for ReleasedOnDrop {
             return;
         }
         match self.held.leave(true) {
-            (Leaving::Over, ..) => self.held.release_rest(),
+            (Status::Over, ..) => self.held.release_rest(),
             (_, now, _) => self.count_released(now),
         }
     }
@@ -441,11 +440,11 @@ impl Held {
 
     /// Its holder no longer needs it. Returns what is to be done, and when that was decided; with a [`Releasing`] if the caller releases
     /// it. This is made with the key locked, so that closing the client waits for the hold or for the release.
-    pub(crate) fn leave(&self, background: bool) -> (Leaving, Moment, Option<Releasing>) {
+    pub(crate) fn leave(&self, background: bool) -> (Status, Moment, Option<Releasing>) {
         let closing = &self.cell.driver.closing;
         self.cell.with(|engine, cx| {
             let leaving = engine.release(self.lease.hold, self.tenure, background, cx);
-            let releasing = (!background && leaving != Leaving::PassedOn).then(|| closing.releasing());
+            let releasing = (!background && leaving != Status::PassedOn).then(|| closing.releasing());
             (leaving, cx.now, releasing)
         })
     }

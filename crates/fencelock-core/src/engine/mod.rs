@@ -66,7 +66,7 @@ pub use claim::{AcquireRequest, LAST_ANSWER, LeaseSharing, Retry};
 pub use claim_failure::{AfterTry, ClaimFailure};
 pub use config::{Config, LONGEST_SLEEP, SHORTEST_WAIT, SharingLimits};
 pub use env::{Env, Rng};
-pub use hold::{End, Firing, HoldId, LeaseNews, Leaving, Status, Tenure};
+pub use hold::{End, Firing, HoldId, LeaseNews, Status, Tenure};
 pub use key::{DowngradeNext, KeyEngine, WaiterId};
 pub use release_hold::{ReleaseHold, ReleaseNext, Released};
 pub use releases::{PendingRelease, ReleaseOutcome, ReleaseWork, Releases, STRAGGLER, Sender, Worker, WorkerEnd};

@@ -1,4 +1,4 @@
-use super::hold::{End, Leaving};
+use super::hold::{End, Status};
 use crate::{Fault, HolderId, LossReason, Moment, Release, Unknown};
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ const LAST_REPLY: Duration = Duration::from_secs(1);
 /// A holder that releases its hold, and waits for the confirmation. It has no I/O.
 #[derive(Debug, Clone, Hash)]
 pub struct ReleaseHold {
-    /// How the hold had ended before, if it had.
-    before: Option<End>,
-    /// A release is of no use after that.
+    /// Why the hold had been lost before, if it had.
+    lost: Option<LossReason>,
+    /// A release is of no use after that; [`Moment::NEVER`] if it is not known, because the hold was over: it is asked once.
     lease_ends: Moment,
     started: Moment,
     attempts: u32,
@@ -59,25 +59,25 @@ impl Released {
 
 impl ReleaseHold {
     /// Begins with what [`super::KeyEngine::release`] has returned; `end` is how a hold ended that was over by then.
-    pub fn begin(leaving: Leaving, end: impl FnOnce() -> End, holder: HolderId, now: Moment) -> (Self, ReleaseNext) {
-        let mut this = Self { before: None, lease_ends: Moment::NEVER, started: now, attempts: 0 };
+    pub fn begin(leaving: Status, end: impl FnOnce() -> End, holder: HolderId, now: Moment) -> (Self, ReleaseNext) {
+        let mut this = Self { lost: None, lease_ends: Moment::NEVER, started: now, attempts: 0 };
         let done = |released, rest| ReleaseNext::Done { released: Ok(released), rest };
-        let lost = |why: &LossReason, rest| done(Released::AlreadyLost { why: why.clone() }, rest);
+        let lost = |why, rest| done(Released::AlreadyLost { why }, rest);
         let next = match leaving {
-            Leaving::PassedOn => done(Released::Released, false),
-            Leaving::Release(lease_ends) => {
+            Status::PassedOn => done(Released::Released, false),
+            Status::Held(lease_ends) => {
                 this.lease_ends = lease_ends;
                 this.send(now)
             }
-            Leaving::Over => {
+            Status::Over => {
                 let end = end();
                 let given_away = end.is_given_away(holder);
-                match &end {
+                match end {
                     End::Lost(why) if given_away => lost(why, false),
                     // The server has ended the lease too, unless the reply to a renewal was lost: that is left to the background.
                     End::Lost(why @ LossReason::Expired) => lost(why, true),
-                    _ => {
-                        this.before = Some(end);
+                    end => {
+                        this.lost = if let End::Lost(why) = end { Some(why) } else { None };
                         this.send(now)
                     }
                 }
@@ -88,8 +88,7 @@ impl ReleaseHold {
 
     fn send(&mut self, now: Moment) -> ReleaseNext {
         self.attempts += 1;
-        // The lease of a hold that was lost otherwise is not known: it is asked once.
-        ReleaseNext::Send(if self.before.is_some() { Moment::NEVER } else { self.lease_ends.max(now + LAST_REPLY) })
+        ReleaseNext::Send(self.lease_ends.max(now + LAST_REPLY))
     }
 
     /// The release was answered; `None`: not within the limit. A claim of the holder may be in flight until `stray_until`.
@@ -102,9 +101,9 @@ impl ReleaseHold {
     ) -> ReleaseNext {
         let is_late = answer.is_none();
         let late = || Err(Unknown::new(backend, Fault::Timeout, "no reply before the lease ended"));
-        let (released, rest) = match (answer.unwrap_or_else(late), &self.before) {
+        let (released, rest) = match (answer.unwrap_or_else(late), &self.lost) {
             // The hold is over, whatever the server answers: there, its lease ends a little later, because of the drift allowance.
-            (answer, Some(End::Lost(why))) => {
+            (answer, Some(why)) => {
                 (Ok(Released::AlreadyLost { why: why.clone() }), answer.is_err() || now < stray_until)
             }
             // An earlier attempt succeeded, and its reply was lost.
@@ -130,7 +129,7 @@ mod tests {
         let holder = |id| Holder { id: HolderId::from_bytes([id; 16]), owner: Owner::from_text("task") };
         let first_step = |taken_by| {
             let end = || End::Lost(LossReason::TakenBy(Occupant::Holder(holder(taken_by)).into()));
-            ReleaseHold::begin(Leaving::Over, end, holder(1).id, Moment::default()).1
+            ReleaseHold::begin(Status::Over, end, holder(1).id, Moment::default()).1
         };
         assert!(matches!(first_step(1), ReleaseNext::Done { rest: false, .. }));
         assert!(matches!(first_step(2), ReleaseNext::Send(_)));

@@ -166,7 +166,7 @@ impl<C> RenewalPass<C> {
             let alike = due.iter().rev().take(BATCH).take_while(|(class, _)| *class == first).count();
             let batch = due.drain(due.len() - alike..);
             let (leases, renewals) = batch.map(|(_, due)| due).unzip();
-            batches.push(RenewalBatch { leases, renewals, decided: self.now, sent: self.now });
+            batches.push(RenewalBatch { leases, renewals, at: self.now });
         }
         batches
     }
@@ -178,16 +178,16 @@ pub struct RenewalBatch<C> {
     leases: Vec<(C, HoldId)>,
     /// The request.
     pub renewals: Vec<Renewal>,
-    decided: Moment,
-    sent: Moment,
+    /// When it was decided, and then when it was sent.
+    at: Moment,
 }
 
 impl<C> RenewalBatch<C> {
     /// The request is sent now. Returns the time limit of its reply: a slower one is abandoned, so that there is time for a retry.
     pub fn send(&mut self, now: Moment) -> Duration {
-        self.sent = now;
+        let passed = now.since(std::mem::replace(&mut self.at, now));
         for renewal in &mut self.renewals {
-            renewal.assumed = renewal.assumed.saturating_sub(now.since(self.decided));
+            renewal.assumed = renewal.assumed.saturating_sub(passed);
         }
         self.limit()
     }
@@ -198,7 +198,7 @@ impl<C> RenewalBatch<C> {
 
     /// When the request was sent.
     pub const fn sent(&self) -> Moment {
-        self.sent
+        self.at
     }
 
     /// The leases, and the answer for each of them. `None`: there was no reply within the limit. A backend that returns too few

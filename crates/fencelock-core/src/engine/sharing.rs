@@ -3,7 +3,7 @@
 use super::claim::AcquireRequest;
 use super::env::spread;
 use super::hold::{End, Firing, Hold, HoldId, LeaseHistory, TaskLease, Tenure};
-use super::{Action, Config, Ended, Env, Grant, PendingRelease, Source};
+use super::{Action, Ended, Env, Grant, PendingRelease, Source};
 use crate::{
     Expiry, Holder, HolderId, Lease, LossReason, Mode, Moment, Occupant, Occupied, Renew, Renewal, RenewalPlan,
     TokenBlock, Unknown,
@@ -206,11 +206,6 @@ impl<L: Default> Leases<L> {
         self.holds.iter().find(|hold| hold.is_shared())
     }
 
-    /// The hold that tasks share one after another, or as readers.
-    fn task_hold_mut(&mut self) -> Option<&mut Hold<L>> {
-        self.holds.iter_mut().find(|hold| hold.is_shared() && !hold.has_permits())
-    }
-
     /// The hold whose lease no task has at the moment.
     pub(crate) fn idle(&self) -> Option<(HoldId, Tenure)> {
         self.holds.iter().find(|hold| hold.tenure.idle && hold.is_shared()).map(|hold| (hold.id, hold.tenure))
@@ -361,7 +356,7 @@ impl<L: Default> Leases<L> {
 impl<L: Default> Leases<L> {
     /// Begins another tenure of the task lease, if the request matches and the lease may be joined.
     pub(crate) fn join<W>(&mut self, request: &AcquireRequest, cx: &mut Env<'_, W, L>) -> Option<Grant> {
-        let hold = self.task_hold_mut()?;
+        let hold = self.holds.iter_mut().find(|hold| hold.is_shared() && !hold.has_permits())?;
         if request.mode != Mode::Shared || !request.matches(hold.plan.ttl(), &hold.owner) {
             return None;
         }
@@ -438,7 +433,9 @@ impl<L: Default> Leases<L> {
         let task_lease = self.get_mut(id).and_then(|hold| hold.task_lease.take());
         let Some(task_lease) = task_lease else { return };
         if task_lease.yields(cx.config, cx.now) {
-            self.yield_until = cx.now + yield_for(cx.config, cx.rng.next_u64());
+            let (capabilities, random) = (&cx.config.capabilities, cx.rng.next_u64());
+            let blind = || spread(capabilities.polls.yields(), random);
+            self.yield_until = cx.now + if capabilities.queues { cx.config.limits().pause } else { blind() };
         }
         self.history = task_lease.ended(queued, cx.config, cx.now);
         // A lease that is kept is passed on although no task waits, so the next task may come to an engine that is empty. A task
@@ -474,10 +471,4 @@ impl<L: Default> Leases<L> {
             cx.act(Action::SetTimer { hold: HoldId::NONE, from: Moment::NEVER, to: self.history_timer });
         }
     }
-}
-
-/// How long the key is left free for other clients.
-fn yield_for(config: &Config, random: u64) -> Duration {
-    let capabilities = &config.capabilities;
-    if capabilities.queues { config.limits().pause } else { spread(capabilities.polls.yields(), random) }
 }

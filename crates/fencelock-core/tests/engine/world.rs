@@ -8,9 +8,7 @@ use crate::network::{Call, Load, Op, Packet, key};
 use crate::scenario::{Budget, Scenario};
 use crate::server::Server;
 use crate::user::{Ended, Guard, User};
-use fencelock_core::engine::{
-    Action, Actions, Config, End, Env, Leaving, PendingRelease, ReleaseHold, Sender, Status, Worker,
-};
+use fencelock_core::engine::{Action, Actions, Config, End, Env, PendingRelease, ReleaseHold, Sender, Status, Worker};
 use fencelock_core::{Capabilities, Drift, Event, HolderId, LossReason, Mode, Moment};
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
@@ -594,11 +592,11 @@ impl World {
         let client = self.client_of(user);
         let (hold, tenure) = (guard.grant.hold, guard.grant.tenure);
         let leaving = self.call(client, |engine, cx| engine.release(hold, tenure, true, cx));
-        if self.mutant == Some(Mutant::ReleasesForAll) && leaving == Leaving::PassedOn {
+        if self.mutant == Some(Mutant::ReleasesForAll) && leaving == Status::PassedOn {
             self.send(client, Call::Release(guard.holder));
         }
         let stays = self.mutant != Some(Mutant::ReleasesTheGivenAway) && self.users[user].has_given_away(guard.holder);
-        if leaving == Leaving::Over && !stays {
+        if leaving == Status::Over && !stays {
             let (key, holder, until) = (key().clone(), guard.holder, self.now + guard.ttl);
             let release = PendingRelease { key, holder, until, stray_until: guard.stray_until, is_hold: true };
             let sender = self.clients[client].releases.push(release, self.now);
@@ -614,14 +612,14 @@ impl World {
         let (hold, tenure) = (guard.grant.hold, guard.grant.tenure);
         let leaving = if self.mutant == Some(Mutant::ReleaseUnmarked) {
             let rest = self.clients[client].engine.rest(hold, self.now);
-            Leaving::Release(rest.map_or(self.now, |rest| self.now + rest))
+            Status::Held(rest.map_or(self.now, |rest| self.now + rest))
         } else {
             self.call(client, |engine, cx| engine.release(hold, tenure, false, cx))
         };
         if self.mutant != Some(Mutant::ReleaseUnmarked) {
             self.users[user].guard = None;
         }
-        if leaving == Leaving::PassedOn {
+        if leaving == Status::PassedOn {
             self.users[user].ended = Some(Ended::PassedOn);
             return;
         }

@@ -96,7 +96,7 @@ impl PendingClaim {
 }
 
 /// A claiming task: its current attempt, and the state that outlives a single attempt.
-#[derive(Debug, Clone, Hash)]
+#[derive(Debug, Clone, Default, Hash)]
 pub(crate) struct Claiming {
     pub(crate) attempt: Option<PendingClaim>,
     /// The backend may have a hold or a queue position of this holder.
@@ -116,9 +116,10 @@ pub(crate) struct Claiming {
 }
 
 /// What the task waits for.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Phase {
     /// The time when it may begin an attempt.
+    #[default]
     Delayed,
     /// A notification, or the time of the next poll.
     Sleeping(Moment),
@@ -132,19 +133,7 @@ pub(crate) enum Phase {
 
 impl Claiming {
     pub(crate) fn new(request: &AcquireRequest, started: Moment, last_answer: Moment) -> Self {
-        Self {
-            attempt: None,
-            left_behind: false,
-            phase: Phase::Delayed,
-            started,
-            deadline: request.deadline(started),
-            attempts: 0,
-            out_of_queue: 0,
-            last_answer,
-            failures: 0,
-            occupied: None,
-            quarantine: None,
-        }
+        Self { started, deadline: request.deadline(started), last_answer, ..Self::default() }
     }
 
     /// Whether its task has no request in flight, so that it may get another lease now.

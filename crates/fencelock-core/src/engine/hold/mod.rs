@@ -12,7 +12,7 @@ use std::time::Duration;
 
 pub use news::LeaseNews;
 pub(crate) use task_lease::{LeaseHistory, TaskLease};
-pub use tenure::{End, HoldId, Leaving, Status, Tenure};
+pub use tenure::{End, HoldId, Status, Tenure};
 
 /// How a timer fires: for [`super::KeyEngine::hold_due`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

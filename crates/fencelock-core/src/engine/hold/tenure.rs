@@ -47,20 +47,8 @@ impl End {
 pub enum Status {
     /// It has the key until this moment, if no renewal succeeds.
     Held(Moment),
-    /// It has passed the lease on, or has released it.
+    /// It has passed the lease on or has released it: it must not release it now.
     PassedOn,
     /// The hold is over: [`crate::engine::Action::Ended`] reported how.
-    Over,
-}
-
-/// What happens to a lease that its holder no longer needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Leaving {
-    /// Another task has it now, or it is kept for the next one. The caller must not release it.
-    PassedOn,
-    /// The caller must release it on the backend. The lease ends at this moment if no renewal in flight succeeds, and a release is of no
-    /// use after that.
-    Release(Moment),
-    /// The lease was already over.
     Over,
 }

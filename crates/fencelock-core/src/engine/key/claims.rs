@@ -209,7 +209,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
     }
 
-    /// Begins the hold of a lease that has not expired.
+    /// Begins the hold of a lease that has not expired. That of queued permits goes to the first task at rest.
     fn grant(
         &mut self,
         id: WaiterId,
@@ -219,20 +219,30 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         cx: &mut Env<'_, W, L>,
     ) -> Option<TaskStep> {
         let in_queue = self.waiters.is_in_queue(id);
-        if in_queue && self.waiters.get(id)?.request.has_permits() {
-            return self.grant_permits(id, tokens, lease, source, cx);
-        }
         let PendingClaim { claim, stray_until, .. } = self.claiming(id)?.attempt.take()?;
-        let Waiter { request, .. } = self.waiters.remove(id)?;
         cx.act(Action::ClaimEnded(claim.mode));
+        let mut next = id;
+        if in_queue && self.waiters.get(id)?.request.has_permits() {
+            self.waiters.requeue(id);
+            next = self.waiters.first_at_rest()?.0;
+        }
+        let request = self.waiters.get(next)?.request.clone();
         let (hold, tenure) = self.leases.begin(claim.holder.id, &request, tokens, lease, stray_until, cx);
         if in_queue {
             (self.last_busy, self.silent_since) = (None, Moment::NEVER);
             self.leases.share(hold, tokens, cx);
+        }
+        let grant = Grant { hold, tenure, source };
+        if next != id {
+            self.serve_permits(next, grant, cx);
+            return None;
+        }
+        self.waiters.remove(id);
+        if in_queue {
             self.admit(cx);
         }
         self.call_next(None, cx);
-        Some(TaskStep::Granted(Grant { hold, tenure, source }))
+        Some(TaskStep::Granted(grant))
     }
 
     fn on_busy(&mut self, id: WaiterId, ahead: Option<u32>, occupied: Occupied, cx: &mut Env<'_, W, L>) {
@@ -354,7 +364,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             return self.waiters.last_queued().is_some();
         }
         let fits = |next: &Waiter<W>| next.is_queued() && next.request.matches(request.ttl, &request.owner);
-        front == id && self.waiters.second().is_some_and(fits)
+        front == id && self.waiters.queue.iter().nth(1).is_some_and(|(_, next)| fits(next))
     }
 }
 
@@ -407,33 +417,6 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         self.grow_block(id);
         self.serve_permits(next, grant, cx);
         true
-    }
-
-    /// A claim of a queued task was granted. The lease goes to the first queued task.
-    fn grant_permits(
-        &mut self,
-        id: WaiterId,
-        tokens: TokenBlock,
-        lease: Lease,
-        source: Source,
-        cx: &mut Env<'_, W, L>,
-    ) -> Option<TaskStep> {
-        let PendingClaim { claim, stray_until, .. } = self.claiming(id)?.attempt.take()?;
-        cx.act(Action::ClaimEnded(claim.mode));
-        self.waiters.requeue(id);
-        let (next, waiter) = self.waiters.first_at_rest()?;
-        let request = waiter.request.clone();
-        let (hold, tenure) = self.leases.begin(claim.holder.id, &request, tokens, lease, stray_until, cx);
-        (self.last_busy, self.silent_since) = (None, Moment::NEVER);
-        self.leases.share(hold, tokens, cx);
-        let grant = Grant { hold, tenure, source };
-        if next == id {
-            self.waiters.remove(id);
-            self.call_next(None, cx);
-            return Some(TaskStep::Granted(grant));
-        }
-        self.serve_permits(next, grant, cx);
-        None
     }
 
     /// Gives a lease to a queued task. If the task has sent a claim, another task takes it over.

@@ -2,7 +2,7 @@
 
 use super::KeyEngine;
 use crate::engine::claim::AcquireRequest;
-use crate::engine::hold::{End, Firing, HoldId, Leaving, Status, Tenure};
+use crate::engine::hold::{End, Firing, HoldId, Status, Tenure};
 use crate::engine::{Env, Grant, Source};
 use crate::{
     Downgrade, Holder, HolderId, Lease, LossReason, Mode, Moment, Occupant, Renew, Renewal, TokenBlock, Unknown,
@@ -41,28 +41,27 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         self.leases.get(id).map(|hold| hold.plan.rest(now))
     }
 
-    /// The holder of this tenure no longer needs the lease. If a release is due, it is one of the actions with `background`;
-    /// otherwise the caller sends it.
-    pub fn release(&mut self, id: HoldId, tenure: Tenure, background: bool, cx: &mut Env<'_, W, L>) -> Leaving {
-        match self.status(id, tenure, cx) {
-            Status::Held(_) => {}
-            Status::PassedOn => return Leaving::PassedOn,
-            Status::Over => return Leaving::Over,
+    /// The holder of this tenure no longer needs the lease. If it was held, a release is due: one of the actions with `background`;
+    /// otherwise the caller sends it. It is of no use after the returned moment, when the lease ends if no renewal in flight succeeds.
+    pub fn release(&mut self, id: HoldId, tenure: Tenure, background: bool, cx: &mut Env<'_, W, L>) -> Status {
+        let status = self.status(id, tenure, cx);
+        if !matches!(status, Status::Held(_)) {
+            return status;
         }
         if self.leases.leave(id, tenure) {
-            return Leaving::PassedOn;
+            return Status::PassedOn;
         }
         let rest = self.leases.get(id).map_or(Duration::ZERO, |hold| hold.plan.rest(cx.now));
         if self.leases.is_sharing(id) {
             if tenure.mode != Mode::Shared && self.pass_on(id, tenure, cx) {
-                return Leaving::PassedOn;
+                return Status::PassedOn;
             }
             let queued = self.leader_claims();
             self.leases.stop_sharing(id, queued, cx);
         }
         self.leases.end_unused(id, background, cx);
         self.call_next(None, cx);
-        Leaving::Release(cx.now + rest)
+        Status::Held(cx.now + rest)
     }
 
     /// Detaches the hold from this client: it is no longer renewed.

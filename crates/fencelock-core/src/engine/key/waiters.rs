@@ -78,11 +78,6 @@ impl<W: Default> Waiters<W> {
         }
     }
 
-    /// The second task in the queue.
-    pub(super) fn second(&self) -> Option<&Waiter<W>> {
-        self.queue.iter().nth(1).map(|(_, waiter)| waiter)
-    }
-
     pub(super) fn get(&self, id: WaiterId) -> Option<&Waiter<W>> {
         self.queue.get(id).or_else(|| self.claimants.get(id)).or_else(|| self.aside.get(id))
     }
