@@ -1,5 +1,5 @@
 use super::{Defeat, NodeSet, Settings, Vote};
-use crate::{Acquire, Fault, NodeFault, Occupied, Unknown};
+use crate::{Acquire, Fault, Occupied, Unknown};
 use std::sync::Arc;
 
 /// What the replies of the nodes to a claim mean for its [`Round`](super::Round), and its result if the round is lost.
@@ -24,6 +24,8 @@ impl ClaimVotes {
             // A busy node has nothing to release, and a node that does not answer is not waited for.
             self.owing.remove(node);
         }
+        let name = &*self.settings.names[node];
+        let unknown = |fault, why: String| (Vote::Unknown, Some(Unknown::new(name, fault, why)));
         let (vote, cause) = match answer {
             Ok(Acquire::Granted { tokens }) => (Vote::Granted(tokens), None),
             Ok(Acquire::Busy(occupied)) => {
@@ -34,12 +36,9 @@ impl ClaimVotes {
                 self.occupied.push(occupied);
                 (Vote::Busy { last_fence: hand_off.last_fence }, None)
             }
-            Ok(answer @ (Acquire::Gone | Acquire::Conflict(_))) => {
-                let (fault, why) = match answer {
-                    Acquire::Conflict(mode) => (Fault::Unsupported, format!("the key is in use as {}", mode.class())),
-                    _ => (Fault::Other, "the lock disappeared during the claim".to_owned()),
-                };
-                (Vote::Unknown, Some(Unknown::new(&*self.settings.names[node], fault, why)))
+            Ok(Acquire::Gone) => unknown(Fault::Other, "the lock disappeared during the claim".to_owned()),
+            Ok(Acquire::Conflict(mode)) => {
+                unknown(Fault::Unsupported, format!("the key is in use as {}", mode.class()))
             }
             Err(cause) if cause.is_refusal() => (Vote::Refused, Some(cause)),
             Err(cause) => (Vote::Unknown, Some(cause)),
@@ -73,8 +72,7 @@ impl ClaimVotes {
         if let (Defeat::Busy | Defeat::Overtaken, Some(occupied)) = (defeat, most_reported(&self.occupied)) {
             return Ok(Acquire::Busy(occupied.clone()));
         }
-        let causes = self.causes.iter().flatten().flat_map(|cause| cause.nodes().to_vec());
-        let causes: Vec<NodeFault> = causes.collect();
+        let causes: Vec<_> = self.causes.iter().flatten().flat_map(|cause| cause.nodes().to_vec()).collect();
         if causes.is_empty() {
             return unknown(Fault::Busy, "a majority granted the lock, but not for long enough to agree");
         }

@@ -9,19 +9,21 @@ pub struct Round {
     sent: Moment,
     votes: Vec<Option<Vote>>,
     grace_over: bool,
-    stage: Stage,
+    raise: Option<Raising>,
+    /// Won, lost, or pending.
+    verdict: Verdict,
 }
 
+/// What the nodes answer to a raise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Stage {
-    Voting,
-    Raising { to: FencingToken, unanswered: NodeSet, acked: NodeSet },
-    Won(TokenBlock),
-    Lost(Defeat),
+struct Raising {
+    to: FencingToken,
+    unanswered: NodeSet,
+    acked: NodeSet,
 }
 
 /// The next step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// Wait for more replies; [`Round::is_split`] says how long.
     Pending,
@@ -52,17 +54,16 @@ pub enum Defeat {
 impl Round {
     /// Creates a round whose first request is sent just after `sent`.
     pub fn new(quorum: Quorum, sent: Moment) -> Self {
-        Self { quorum, sent, votes: vec![None; quorum.nodes()], grace_over: false, stage: Stage::Voting }
+        let (votes, verdict) = (vec![None; quorum.nodes()], Verdict::Pending);
+        Self { quorum, sent, votes, grace_over: false, raise: None, verdict }
     }
 
     /// Records the reply of a node to the claim. Only its first reply counts, but any reply replaces [`Vote::Unknown`].
     pub fn vote(&mut self, node: usize, vote: Vote) -> Verdict {
-        let Some(slot @ (None | Some(Vote::Unknown))) = self.votes.get_mut(node) else { return self.standing() };
+        let Some(slot @ (None | Some(Vote::Unknown))) = self.votes.get_mut(node) else { return self.verdict };
         *slot = Some(vote);
-        if let Stage::Raising { to, ref mut acked, .. } = self.stage
-            && vote.ends_with(to)
-        {
-            acked.insert(node);
+        if let Some(raise) = self.raise.as_mut().filter(|raise| vote.ends_with(raise.to)) {
+            raise.acked.insert(node);
         }
         self.decide()
     }
@@ -75,12 +76,10 @@ impl Round {
 
     /// Records the reply of a node to the raise; if there is none, [`Raise::Refused`]. Only its first reply counts.
     pub fn raised(&mut self, node: usize, answer: Raise) -> Verdict {
-        if let Stage::Raising { ref mut unanswered, ref mut acked, .. } = self.stage
-            && unanswered.contains(node)
-        {
-            *unanswered = unanswered.without([node].into_iter().collect());
+        if let Some(raise) = self.raise.as_mut().filter(|raise| raise.unanswered.contains(node)) {
+            raise.unanswered.remove(node);
             if answer == Raise::Acked {
-                acked.insert(node);
+                raise.acked.insert(node);
             }
         }
         self.decide()
@@ -89,20 +88,20 @@ impl Round {
     /// Whether a majority has granted different fences and other nodes have not answered: a short grace period, about a
     /// millisecond, is worthwhile, because an equal majority saves the second round trip.
     pub fn is_split(&self) -> bool {
-        self.stage == Stage::Voting && self.granted().count() >= self.quorum.majority()
+        self.verdict == Verdict::Pending && self.raise.is_none() && self.granted().count() >= self.quorum.majority()
     }
 
     /// Until when the holder of a won round may rely on it; `None` if it was not won, or took longer than its lease.
     pub fn lease(&self, ttl: Duration, drift: Drift, now: Moment) -> Option<Lease> {
         let lease = Lease::granted(self.sent, ttl, drift);
-        (matches!(self.stage, Stage::Won(_)) && !lease.lapsed(now)).then_some(lease)
+        (matches!(self.verdict, Verdict::Won(_)) && !lease.lapsed(now)).then_some(lease)
     }
 
     fn decide(&mut self) -> Verdict {
-        match self.stage {
-            Stage::Voting => self.count_votes(),
-            Stage::Raising { to, unanswered, acked } => self.count_acks(to, unanswered, acked),
-            Stage::Won(_) | Stage::Lost(_) => self.standing(),
+        match self.raise {
+            _ if self.verdict != Verdict::Pending => self.verdict,
+            None => self.count_votes(),
+            Some(raise) => self.count_acks(raise),
         }
     }
 
@@ -111,13 +110,13 @@ impl Round {
         let pending = self.votes.iter().filter(|vote| vote.is_none()).count();
         let granted = self.granted().count();
         if let Some(tokens) = self.equal_majority() {
-            self.stage = Stage::Won(tokens);
+            self.verdict = Verdict::Won(tokens);
         } else if granted + pending < majority {
-            self.stage = Stage::Lost(self.cause_of_loss());
+            self.verdict = Verdict::Lost(self.cause_of_loss());
         } else if granted >= majority && (pending == 0 || self.grace_over) {
             return self.begin_raise();
         }
-        self.standing()
+        self.verdict
     }
 
     fn begin_raise(&mut self) -> Verdict {
@@ -125,27 +124,19 @@ impl Round {
         let acked = self.nodes_where(|vote| vote.is_some_and(|vote| vote.ends_with(to)));
         let useless = self.nodes_where(|vote| matches!(vote, Some(Vote::Busy { .. } | Vote::Refused)));
         let nodes = self.nodes_where(|_| true).without(acked).without(useless);
-        self.stage = Stage::Raising { to, unanswered: nodes, acked };
+        self.raise = Some(Raising { to, unanswered: nodes, acked });
         Verdict::Raise { to, nodes }
     }
 
-    fn count_acks(&mut self, to: FencingToken, unanswered: NodeSet, acked: NodeSet) -> Verdict {
+    fn count_acks(&mut self, Raising { to, unanswered, acked }: Raising) -> Verdict {
         let majority = self.quorum.majority();
         if acked.len() >= majority {
             // Only one token: a node whose grant is unknown, or differs, may have granted the lower ones to others.
-            self.stage = Stage::Won(to.into());
+            self.verdict = Verdict::Won(to.into());
         } else if acked.len() + unanswered.without(acked).len() < majority {
-            self.stage = Stage::Lost(Defeat::Overtaken);
+            self.verdict = Verdict::Lost(Defeat::Overtaken);
         }
-        self.standing()
-    }
-
-    const fn standing(&self) -> Verdict {
-        match self.stage {
-            Stage::Voting | Stage::Raising { .. } => Verdict::Pending,
-            Stage::Won(tokens) => Verdict::Won(tokens),
-            Stage::Lost(defeat) => Verdict::Lost(defeat),
-        }
+        self.verdict
     }
 
     fn granted(&self) -> impl Iterator<Item = TokenBlock> {
