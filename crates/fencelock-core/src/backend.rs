@@ -1,16 +1,16 @@
+use crate::request::FromReply;
 use crate::{
-    BackendReport, Claim, ClaimReply, ClearCompletion, Completion, CompletionRead, CountedSuccess, Downgrade, Eviction,
-    FencingToken, Finding, HolderId, Holding, Invalid, Key, Listener, Modes, Raise, Release, Renew, Renewal, Reply,
-    Request, Resize, Response, RetryPlan, Span, Ttl, Unknown, WriteCompletion,
+    BackendReport, BoxFuture, Claim, ClaimReply, ClearCompletion, Completion, CompletionRead, CountedSuccess,
+    Downgrade, Eviction, FencingToken, Finding, HolderId, Holding, Invalid, Key, Listener, Modes, Raise, Release,
+    Renew, Renewal, Reply, Request, Resize, RetryPlan, Span, Ttl, Unknown, WriteCompletion,
 };
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 use std::future::Future;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
-
-/// A boxed future for trait objects.
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// An answer, or the error that it is unknown.
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, Unknown>>;
@@ -183,3 +183,67 @@ pub trait Backend: Debug + Send + Sync + 'static {
 
 /// The trait must stay object safe.
 const _: Option<&dyn Backend> = None;
+
+/// The future of a reply, as what was asked for: a reply of another kind is [`Unknown`].
+#[must_use = "a request is sent when its response is polled"]
+pub struct Response<'a, T> {
+    reply: BoxFuture<'a, Reply>,
+    /// The number of renewals.
+    many: usize,
+    answer: PhantomData<fn() -> T>,
+}
+
+impl<'a, T> Response<'a, T> {
+    fn new<B: Backend + ?Sized>(backend: &'a B, request: Request<'a>) -> Self {
+        let many = if let Request::Renew(renewals) = request { renewals.len() } else { 1 };
+        Self { reply: backend.call(request), many, answer: PhantomData }
+    }
+}
+
+impl<T: FromReply> Future for Response<'_, T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        self.reply.as_mut().poll(cx).map(|reply| T::from_reply(reply, self.many))
+    }
+}
+
+impl<T> Debug for Response<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Response").finish_non_exhaustive()
+    }
+}
+
+impl Request<'_> {
+    /// Sends a copy of the request, which may outlast it.
+    pub fn send_copy(self, to: Arc<dyn Backend>) -> BoxFuture<'static, Reply> {
+        macro_rules! send {
+            ($request:ident($($copied:ident),*$(; $value:expr)?)) => {{
+                $(let $copied = $copied.to_owned();)*
+                Box::pin(async move { to.call(Request::$request($(&$copied,)* $($value)?)).await })
+            }};
+        }
+        match self {
+            Self::Claim(claim, proposal) => send!(Claim(claim; proposal)),
+            Self::Renew(renewals) => send!(Renew(renewals)),
+            Self::Release(key, holder) => send!(Release(key, holder)),
+            Self::Inspect(key) => send!(Inspect(key)),
+            Self::Watch(key) => send!(Watch(key)),
+            Self::Downgrade(renewal, proposal) => send!(Downgrade(renewal; proposal)),
+            Self::Resize(key, limit) => send!(Resize(key; limit)),
+            Self::Raise(key, holder, token) => send!(Raise(key, holder; token)),
+            Self::Evict(seen) => send!(Evict(seen)),
+            Self::ReadCompletion(key) => send!(ReadCompletion(key)),
+            Self::WriteCompletion(key, holder, completion) => send!(WriteCompletion(key, holder, completion)),
+            Self::ConfirmCompletion(key, done) => send!(ConfirmCompletion(key, done)),
+            Self::ClearCompletion(key, seen) => send!(ClearCompletion(key, seen)),
+            Self::RestoreCompletion(key, completion) => send!(RestoreCompletion(key, completion)),
+            Self::TryOut(key) => {
+                let key = key.cloned();
+                Box::pin(async move { to.call(Request::TryOut(key.as_ref())).await })
+            }
+            Self::List => Box::pin(async move { to.call(Request::List).await }),
+            Self::Diagnose => Box::pin(async move { to.call(Request::Diagnose).await }),
+        }
+    }
+}

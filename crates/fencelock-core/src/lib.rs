@@ -88,7 +88,7 @@ mod time;
 mod tree_path;
 mod trial;
 
-pub use backend::{Answer, Backend, BoxFuture, Capabilities};
+pub use backend::{Answer, Backend, Capabilities, Response};
 pub use block::{TokenBlock, next_block};
 #[cfg(feature = "clock")]
 pub use boot_clock::BootClock;
@@ -125,7 +125,7 @@ pub use quorum::{
 pub use registered_node::{Change, RegisteredNode};
 pub use renewal::{Due, LossReason, RenewalPlan};
 pub use report::{BackendReport, ClockOffset, Feature, Finding, Level, ServerReport, Topology};
-pub use request::{Reply, Request, Response};
+pub use request::{BoxFuture, Reply, Request};
 pub use resize::{Resize, Resized};
 pub use retry::{RetryPlan, jitter};
 pub use scheme::{Connecting, Registering, Scheme, UrlForm, parse_url};

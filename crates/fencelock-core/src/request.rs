@@ -1,16 +1,15 @@
 use crate::{
-    Acquire, Backend, BackendReport, BoxFuture, Claim, ClaimReply, ClearCompletion, Completion, CompletionRead,
-    CountedSuccess, Downgrade, Eviction, Fault, FencingToken, Finding, HolderId, Holding, Key, Raise, Release, Renew,
-    Renewal, Resize, Unknown, WriteCompletion,
+    Acquire, BackendReport, Claim, ClaimReply, ClearCompletion, Completion, CompletionRead, CountedSuccess, Downgrade,
+    Eviction, Fault, FencingToken, Finding, HolderId, Holding, Key, Raise, Release, Renew, Renewal, Resize, Unknown,
+    WriteCompletion,
 };
-use std::fmt;
 use std::future::Future;
-use std::marker::PhantomData;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
 
-/// What a [`Backend`] can be asked. Each request has one kind of [`Reply`].
+/// A boxed future for trait objects.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What a [`Backend`](crate::Backend) can be asked. Each request has one kind of [`Reply`].
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Request<'a> {
@@ -21,7 +20,7 @@ pub enum Request<'a> {
     /// [`crate::next_proposed_block`]. Nodes with the same proposal usually grant the same token.
     Claim(&'a Claim, Option<u64>),
     /// Renews many leases. The answers have the order of the renewals. They come together, so a caller sends the
-    /// renewals of each [group](Backend::renewal_group) in a request of their own.
+    /// renewals of each [group](crate::Backend::renewal_group) in a request of their own.
     Renew(&'a [Renewal]),
     /// Releases a hold, or leaves the queue.
     Release(&'a Key, &'a HolderId),
@@ -117,38 +116,6 @@ impl<'a> Request<'a> {
         };
         Unknown::new(backend, Fault::Unsupported, why).into()
     }
-
-    /// Sends a copy of the request, which may outlast it.
-    pub fn send_copy(self, to: Arc<dyn Backend>) -> BoxFuture<'static, Reply> {
-        macro_rules! send {
-            ($request:ident($($copied:ident),*$(; $value:expr)?)) => {{
-                $(let $copied = $copied.to_owned();)*
-                Box::pin(async move { to.call(Request::$request($(&$copied,)* $($value)?)).await })
-            }};
-        }
-        match self {
-            Self::Claim(claim, proposal) => send!(Claim(claim; proposal)),
-            Self::Renew(renewals) => send!(Renew(renewals)),
-            Self::Release(key, holder) => send!(Release(key, holder)),
-            Self::Inspect(key) => send!(Inspect(key)),
-            Self::Watch(key) => send!(Watch(key)),
-            Self::Downgrade(renewal, proposal) => send!(Downgrade(renewal; proposal)),
-            Self::Resize(key, limit) => send!(Resize(key; limit)),
-            Self::Raise(key, holder, token) => send!(Raise(key, holder; token)),
-            Self::Evict(seen) => send!(Evict(seen)),
-            Self::ReadCompletion(key) => send!(ReadCompletion(key)),
-            Self::WriteCompletion(key, holder, completion) => send!(WriteCompletion(key, holder, completion)),
-            Self::ConfirmCompletion(key, done) => send!(ConfirmCompletion(key, done)),
-            Self::ClearCompletion(key, seen) => send!(ClearCompletion(key, seen)),
-            Self::RestoreCompletion(key, completion) => send!(RestoreCompletion(key, completion)),
-            Self::TryOut(key) => {
-                let key = key.cloned();
-                Box::pin(async move { to.call(Request::TryOut(key.as_ref())).await })
-            }
-            Self::List => Box::pin(async move { to.call(Request::List).await }),
-            Self::Diagnose => Box::pin(async move { to.call(Request::Diagnose).await }),
-        }
-    }
 }
 
 /// The reply to a [`Request`]. What it contains converts to it, and so does a `Result` of that.
@@ -190,7 +157,7 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// A future for [`Backend::call`]. It has the size of that of `answer`.
+    /// A future for [`Backend::call`](crate::Backend::call). It has the size of that of `answer`.
     pub fn of<'a, T: Into<Self>, F: Future<Output = T> + Send + 'a>(
         answer: impl FnOnce() -> F + Send + 'a,
     ) -> BoxFuture<'a, Self> {
@@ -260,36 +227,6 @@ impl From<Unknown> for Reply {
 impl<T: Into<Self>> From<Result<T, Unknown>> for Reply {
     fn from(answer: Result<T, Unknown>) -> Self {
         answer.map_or_else(Self::Unknown, Into::into)
-    }
-}
-
-/// The future of a reply, as what was asked for: a reply of another kind is [`Unknown`].
-#[must_use = "a request is sent when its response is polled"]
-pub struct Response<'a, T> {
-    reply: BoxFuture<'a, Reply>,
-    /// The number of renewals.
-    many: usize,
-    answer: PhantomData<fn() -> T>,
-}
-
-impl<'a, T> Response<'a, T> {
-    pub(crate) fn new<B: Backend + ?Sized>(backend: &'a B, request: Request<'a>) -> Self {
-        let many = if let Request::Renew(renewals) = request { renewals.len() } else { 1 };
-        Self { reply: backend.call(request), many, answer: PhantomData }
-    }
-}
-
-impl<T: FromReply> Future for Response<'_, T> {
-    type Output = T;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        self.reply.as_mut().poll(cx).map(|reply| T::from_reply(reply, self.many))
-    }
-}
-
-impl<T> fmt::Debug for Response<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Response").finish_non_exhaustive()
     }
 }
 
