@@ -245,17 +245,14 @@ impl Client {
         // A lease counts from the time of the request.
         let sent = self.inner.clock.now();
         let answer = self.inner.backend.renew(&renewal).await.pop();
-        let reason = match answer {
-            Some(Ok(Renew::Renewed { .. })) => {
+        let no_answer = || Err(Unknown::new(self.name(), fencelock_core::Fault::Other, "no answer"));
+        let reason = match answer.unwrap_or_else(no_answer) {
+            Ok(Renew::Renewed { .. }) => {
                 return Ok(self.inner.config.lease(sent, ttl).remaining(self.inner.clock.now()));
             }
-            Some(Ok(Renew::Absent)) => LossReason::Expired,
-            Some(Ok(Renew::TakenBy(holders))) => LossReason::TakenBy(holders),
-            Some(Err(cause)) => return Err(unconfirmed(&key, cause, Duration::ZERO, 1)),
-            None => {
-                let cause = Unknown::new(self.name(), fencelock_core::Fault::Other, "no answer");
-                return Err(self.inner.failed(Some(&key), cause));
-            }
+            Ok(Renew::Absent) => LossReason::Expired,
+            Ok(Renew::TakenBy(holders)) => LossReason::TakenBy(holders),
+            Err(cause) => return Err(unconfirmed(&key, cause, Duration::ZERO, 1)),
         };
         Err(Error::lost(key, reason))
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 /// Whether a client is closed, and what closing waits for.
 #[derive(Debug, Default)]
@@ -10,7 +10,7 @@ pub(crate) struct Closing {
     begun: AtomicBool,
     /// Guards with a release in progress.
     releasing: AtomicUsize,
-    changed: Notify,
+    changed: watch::Sender<()>,
 }
 
 /// A guard with a release in progress; dropped after the remaining work was passed to the reaper.
@@ -43,7 +43,7 @@ impl Closing {
     /// under that lock has started the closing before, which is visible here.
     pub(crate) fn emptied(&self) {
         if self.has_begun() {
-            self.changed.notify_waiters();
+            self.changed.send_replace(());
         }
     }
 
@@ -54,14 +54,6 @@ impl Closing {
 
     /// Waits until this is so. It is looked at after each [`Closing::emptied`].
     pub(crate) async fn until(&self, is_so: impl Fn() -> bool) {
-        loop {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            if is_so() {
-                return;
-            }
-            changed.await;
-        }
+        let _ = self.changed.subscribe().wait_for(|()| is_so()).await;
     }
 }

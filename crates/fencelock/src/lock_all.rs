@@ -1,6 +1,6 @@
 use crate::driver;
 use crate::driver::{ClientInner, acquire};
-use crate::error::{Error, Loss};
+use crate::error::Error;
 use crate::guard::Guard;
 use crate::guards::{Guards, HeldAll};
 use crate::lock::{run_ended, unless_busy};
@@ -185,13 +185,6 @@ struct Attempt<'a> {
     wait: WaitLimit,
 }
 
-/// Why a round ends without all keys.
-enum Ended {
-    /// A key that was held, while the others were claimed.
-    Lost(Loss),
-    Failed(Error),
-}
-
 /// Acquires all keys, or none. The guards are in the order in which the caller passed the keys. Dropping the future releases the keys
 /// that are held in the background.
 ///
@@ -214,14 +207,11 @@ async fn acquire_all(client: &Arc<ClientInner>, keys: &KeySet, requests: &[Check
     let mut rounds = 0_u32;
     loop {
         let mut held = Vec::new();
-        let Err(ended) = attempt.round(&mut held).await else { return Ok(attempt.granted(held)) };
-        let (error, again) = match ended {
-            Ended::Lost(loss) => {
-                tracing::debug!(key = %loss.key, reason = %loss.reason, "lost while the other keys were waited for");
-                (loss.into(), wait.allows_another_round(client.clock.now()))
-            }
-            Ended::Failed(error) => (error, false),
-        };
+        let Err(error) = attempt.round(&mut held).await else { return Ok(attempt.granted(held)) };
+        let again = error.is_lost() && wait.allows_another_round(client.clock.now());
+        if error.is_lost() {
+            tracing::debug!(%error, "lost while the other keys were waited for");
+        }
         // A release that is not confirmed in time continues in the background.
         let _ = timeout(RELEASE_LIMIT, Guards::new(held).release()).await;
         if !again {
@@ -232,17 +222,16 @@ async fn acquire_all(client: &Arc<ClientInner>, keys: &KeySet, requests: &[Check
 }
 
 impl Attempt<'_> {
-    /// Claims all keys. What it holds is in the order of the claims, also if it fails.
-    async fn round(&self, held: &mut Vec<Guard>) -> Result<(), Ended> {
+    /// Claims all keys. What it holds is in the order of the claims, also if it fails: with [`Error::Lost`] if a key was lost while the
+    /// others were claimed.
+    async fn round(&self, held: &mut Vec<Guard>) -> Result<(), Error> {
         let Self { keys, requests, .. } = self;
         // The errors of the keys that were busy when they were tried last, in the order in which the caller passed the keys.
         let mut busy = vec![None; keys.keys().len()];
         let mut rest_is_tried = !self.wait.is_try();
         loop {
             // The other leases were not watched while the last reply was in flight.
-            if let Some(loss) = views(held).loss() {
-                return Err(Ended::Lost(loss));
-            }
+            views(held).check()?;
             match &keys.claim_order()[held.len()..] {
                 [] => return Ok(()),
                 rest @ [_, _, ..] if rest_is_tried => {
@@ -270,7 +259,7 @@ impl Attempt<'_> {
                         let is_over = self.wait.is_over(self.client.clock.now());
                         let better = error.of_claim(requests[0].options.ttl.get()).replaces_earlier(is_over);
                         let reported = busy.into_iter().flatten().next().filter(|_| !better);
-                        return Err(Ended::Failed(reported.unwrap_or(error)));
+                        return Err(reported.unwrap_or(error));
                     }
                 },
             }
@@ -352,11 +341,11 @@ fn views(held: &[Guard]) -> HeldAll {
 }
 
 /// The claims, unless a lease that is held is lost before they are answered.
-async fn while_held<T>(held: &[Guard], claims: impl Future<Output = T>) -> Result<T, Ended> {
+async fn while_held<T>(held: &[Guard], claims: impl Future<Output = T>) -> Result<T, Error> {
     let held = views(held);
     tokio::select! {
         biased;
-        loss = held.lost() => Err(Ended::Lost(loss)),
+        loss = held.lost() => Err(loss.into()),
         claimed = claims => Ok(claimed),
     }
 }

@@ -9,7 +9,7 @@ use crate::settings::{Settings, setters};
 use crate::window_done::WindowDone;
 use fencelock_core::engine::WaitLimit;
 use fencelock_core::once::{Doubt, Judgement, Runs, Window, judge};
-use fencelock_core::{ClearCompletion, Completion, HolderId, Invalid, Key, LossReason, Unknown};
+use fencelock_core::{ClearCompletion, Completion, Invalid, Key, LossReason, Unknown};
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -195,7 +195,6 @@ pub struct UnfinishedRun {
     runs: Runs,
     completion: Completion,
     held: Held,
-    holder: HolderId,
 }
 
 impl OnceRun {
@@ -255,8 +254,8 @@ impl UnfinishedRun {
 
     /// Writes the completion.
     async fn write(&self) -> Result<(), Error> {
-        let (client, key) = (&self.client, self.held.key());
-        let write = || client.backend.write_completion(key, &self.holder, &self.completion);
+        let (client, key, holder) = (&self.client, self.held.key(), self.held.holder());
+        let write = || client.backend.write_completion(key, &holder, &self.completion);
         let reply = while_held(client, &self.held, write).await?;
         if reply.counts(self.held.is_held()) {
             return Ok(());
@@ -305,8 +304,7 @@ async fn begin(lock: Lock, window: Window, runs: Runs) -> Result<OnceStart, Erro
     warn(&key, doubt);
     let granted = read.now_micros;
     let completion = Completion::new(window.end_of(granted), guard.fencing_token(), granted, owner);
-    let holder = guard.holder();
-    let run = UnfinishedRun { client: Arc::clone(client), runs, completion, held, holder };
+    let run = UnfinishedRun { client: Arc::clone(client), runs, completion, held };
     if runs == Runs::Start {
         run.write().await?;
     }

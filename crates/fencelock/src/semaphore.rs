@@ -111,7 +111,7 @@ impl Semaphore {
         self.permits(1)?.resize(self.limit).await
     }
 
-    fn permits(&self, weight: u32) -> Result<Lock, Invalid> {
+    pub(crate) fn permits(&self, weight: u32) -> Result<Lock, Invalid> {
         let mode = Mode::permits(weight, self.limit);
         let mode = mode.map_err(|invalid| Invalid::new(format!("{}: {invalid}", self.lock.key)))?;
         let mut lock = self.lock.clone();

@@ -152,20 +152,10 @@ impl Slots {
         acquired.ok_or_else(|| {
             let waited = wait.waited(client.clock.now());
             match attempt.failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
-                Failed { last: Some(error), claims } => error.after(waited, claims - 1),
-                Failed { last: None, .. } => unreachable(Key::new(key).ok().as_ref(), client.timed_out(), waited, 1),
+                (Some(error), claims) => error.after(waited, claims - 1),
+                (None, _) => unreachable(Key::new(key).ok().as_ref(), client.timed_out(), waited, 1),
             }
         })
-    }
-
-    /// A claim that waits in a queue.
-    fn waiting(&self, slot: u32, wait: Option<Duration>, reports: bool) -> Lock {
-        let mut lock = self.lock_of(slot);
-        lock.settings.wait = wait;
-        if !reports {
-            lock.settings.callbacks = Callbacks::default();
-        }
-        lock
     }
 
     /// Warns about a client that uses more slots of the same key: the two clients do not limit each other correctly. The holder of a
@@ -211,15 +201,8 @@ struct Attempt<'a> {
     slots: &'a Slots,
     order: SlotOrder,
     wait: WaitLimit,
-    failed: Mutex<Failed>,
-}
-
-/// The claims that have failed.
-#[derive(Default)]
-struct Failed {
-    /// The error to return.
-    last: Option<Error>,
-    claims: u32,
+    /// The error to return, and the number of claims that have failed.
+    failed: Mutex<(Option<Error>, u32)>,
 }
 
 impl Attempt<'_> {
@@ -232,7 +215,12 @@ impl Attempt<'_> {
         }
         let left = self.wait.left(self.now());
         let claims = self.order.queues().enumerate().map(|(index, slot)| {
-            let lock = self.slots.waiting(slot, left, index == 0);
+            let mut lock = self.slots.lock_of(slot);
+            lock.settings.wait = left;
+            // One of the claims reports.
+            if index > 0 {
+                lock.settings.callbacks = Callbacks::default();
+            }
             async move { (slot, lock.await) }
         });
         let mut claims: FuturesUnordered<_> = claims.collect();
@@ -283,10 +271,10 @@ impl Attempt<'_> {
     fn failed(&self, error: Error) -> (ClaimFailure, bool) {
         let failure = error.of_claim(self.slots.lock.settings.ttl());
         let is_over = self.wait.is_over(self.now());
-        let mut failed = lock(&self.failed);
-        failed.claims += 1;
-        if failed.last.is_none() || failure.replaces_earlier(is_over) {
-            failed.last = Some(error);
+        let (last, claims) = &mut *lock(&self.failed);
+        *claims += 1;
+        if last.is_none() || failure.replaces_earlier(is_over) {
+            *last = Some(error);
         }
         (failure, is_over)
     }

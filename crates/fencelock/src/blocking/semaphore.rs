@@ -1,5 +1,4 @@
 use super::{Guard, Held, OnThread, facade};
-use crate::lock::run_ended;
 use crate::settings::setters;
 use crate::{Error, HolderId, Resized, RunError};
 
@@ -45,8 +44,6 @@ impl Semaphore {
     /// # Errors
     /// Those of [`Lock::run`](super::Lock::run), with an error of [`Semaphore::acquire`].
     pub fn run<T, E>(&self, weight: u32, body: impl FnOnce(Held) -> Result<T, E>) -> Result<T, RunError<T, E>> {
-        let guard = self.acquire(weight)?;
-        let ended = body(guard.held());
-        run_ended(&guard.key().clone(), ended, guard.release())
+        self.beside(self.inner.permits(weight).map_err(Error::from)?).run(body)
     }
 }

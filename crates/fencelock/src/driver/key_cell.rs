@@ -65,7 +65,15 @@ impl KeyCell {
             state.engine.tidy(cx);
             answer
         });
-        self.move_timers(&out);
+        // With the key locked, so that two calls cannot move one timer in the wrong order.
+        self.driver.timers.apply(self, &out);
+        for action in &out {
+            if let Action::Ended(ended) = action
+                && let Some(lease) = &ended.lease
+            {
+                lease.state().news.on_ended(ended);
+            }
+        }
         let empty = state.engine.is_empty();
         let was_gone = std::mem::replace(&mut state.gone, empty);
         drop(state);
@@ -76,28 +84,12 @@ impl KeyCell {
         (answer, report)
     }
 
-    /// Called with the key locked, so that two calls cannot move one timer in the wrong order.
-    fn move_timers(self: &Arc<Self>, out: &KeyActions) {
-        self.driver.timers.apply(self, out);
-        for action in out {
-            if let Action::Ended(ended) = action
-                && let Some(lease) = &ended.lease
-            {
-                lease.state().news.on_ended(ended);
-            }
-        }
-    }
-
     /// Executes the actions that need no lock. Wake-ups come first, because tasks wait for them.
     fn carry_out(self: &Arc<Self>, out: &mut KeyActions) -> Option<ClaimReport> {
         let (driver, mut report) = (&self.driver, None);
         for action in out.drain(..) {
             match action {
-                Action::Wake(waker) => {
-                    if let Some(waker) = waker {
-                        waker.wake();
-                    }
-                }
+                Action::Wake(waker) => waker.map_or((), Waker::wake),
                 Action::Began | Action::SetTimer { .. } => {}
                 Action::Ended(ended) => self.on_ended(&ended),
                 Action::Release(release) => driver.reap(*release),

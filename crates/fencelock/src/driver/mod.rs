@@ -248,16 +248,8 @@ impl Listener for Driver {
                     this.release_undelivered(key, *holder);
                 }
             }
-            Event::Changed { key } => {
-                for cell in self.keys.of_key(key) {
-                    cell.with(Engine::on_changed);
-                }
-            }
-            Event::Queued { key } => {
-                for cell in self.keys.of_key(key) {
-                    cell.with(Engine::on_queued);
-                }
-            }
+            Event::Changed { key } => self.keys.of_key(key).for_each(|cell| cell.with(Engine::on_changed)),
+            Event::Queued { key } => self.keys.of_key(key).for_each(|cell| cell.with(Engine::on_queued)),
             // A reset, or an event that this version does not know: a poll is always correct. Any key may have changed, so all holds are
             // renewed soon.
             _ => {

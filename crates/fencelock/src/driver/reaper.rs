@@ -214,7 +214,8 @@ impl Drop for ReaperTask {
 // glibc).
 
 thread_local! {
-    static AT_EXIT: AtExit = AtExit::of_this_thread();
+    static AT_EXIT: AtExit =
+        AtExit { is_main: std::thread::current().name() == Some("main"), clients: RefCell::default() };
 }
 
 struct AtExit {
@@ -224,10 +225,6 @@ struct AtExit {
 }
 
 impl AtExit {
-    fn of_this_thread() -> Self {
-        Self { is_main: std::thread::current().name() == Some("main"), clients: RefCell::default() }
-    }
-
     fn watch(&self, client: &Arc<Driver>) {
         if !self.is_main {
             return;
@@ -246,8 +243,16 @@ impl AtExit {
 impl Drop for AtExit {
     fn drop(&mut self) {
         let clients: Vec<_> = self.clients.take().iter().filter_map(Weak::upgrade).collect();
-        // All clients send before the first is waited for.
-        clients.iter().for_each(at_exit);
+        // All clients send before the first is waited for. Work that was left to a runtime may not be completed.
+        for client in clients.iter().filter(|client| client.identity.process.is_current()) {
+            client.stop();
+            let next = lock(&client.reaper.releases).take_over();
+            // The task may wait for a notification, but does not run any more to pass it on.
+            client.reaper.wake.notify_one();
+            if let Some(worker) = next {
+                ReaperTask::start_thread(client, worker);
+            }
+        }
         for client in &clients {
             client.wait_for_releases();
         }
@@ -258,18 +263,4 @@ impl Drop for AtExit {
 pub(crate) fn watch_exit(client: &Arc<Driver>) {
     // This fails only while the thread ends, when it is too late to register.
     let _ = AT_EXIT.try_with(|exit| exit.watch(client));
-}
-
-/// Work that was left to a runtime may not be completed.
-fn at_exit(client: &Arc<Driver>) {
-    if !client.identity.process.is_current() {
-        return;
-    }
-    client.stop();
-    let next = lock(&client.reaper.releases).take_over();
-    // The task may wait for a notification, but does not run any more to pass it on.
-    client.reaper.wake.notify_one();
-    if let Some(worker) = next {
-        ReaperTask::start_thread(client, worker);
-    }
 }

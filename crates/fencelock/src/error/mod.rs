@@ -212,8 +212,7 @@ impl fmt::Display for Error {
                     Expiry::In(left) => write!(f, ", whose lease ends in {} unless renewed", Span(*left))?,
                     Expiry::Never => f.write_str(", with no expiry")?,
                 }
-                let effort = effort(*waited, *attempts);
-                if effort.is_empty() { Ok(()) } else { write!(f, "; gave up after {effort}") }
+                write_effort(f, "; gave up after", *waited, *attempts)
             }
             Self::Unreachable { key, cause, waited, attempts } => {
                 match key {
@@ -221,8 +220,7 @@ impl fmt::Display for Error {
                     None => f.write_str("the backend of the locks")?,
                 }
                 f.write_str(if cause.changed_nothing() { " grants nothing" } else { " cannot be reached" })?;
-                let effort = effort(*waited, *attempts);
-                if effort.is_empty() { Ok(()) } else { write!(f, " after {effort}") }
+                write_effort(f, " after", *waited, *attempts)
             }
             Self::NotReplicated { key, .. } => write!(f, "the lock on {key} does not count"),
             Self::Lost { key, reason, failure, others } => {
@@ -357,10 +355,14 @@ pub(crate) fn unreachable_once(key: Option<&Key>, cause: Unknown) -> Error {
 }
 
 /// How long a task has tried, and how often, if that is worth telling.
-fn effort(waited: Duration, attempts: u32) -> String {
-    let waited = Some(Span(waited).to_string()).filter(|_| waited > Duration::from_millis(10));
-    let tries = (attempts > 1).then(|| format!("{attempts} tries"));
-    waited.into_iter().chain(tries).collect::<Vec<_>>().join(" and ")
+fn write_effort(f: &mut fmt::Formatter<'_>, after: &str, waited: Duration, attempts: u32) -> fmt::Result {
+    let span = Span(waited);
+    match (waited > Duration::from_millis(10), attempts > 1) {
+        (true, true) => write!(f, "{after} {span} and {attempts} tries"),
+        (true, false) => write!(f, "{after} {span}"),
+        (false, true) => write!(f, "{after} {attempts} tries"),
+        (false, false) => Ok(()),
+    }
 }
 
 // The errors of a mode that is refused, with their messages.

@@ -57,7 +57,7 @@ impl Telemetry {
 
     /// An attempt to acquire a lock starts.
     pub(crate) fn attempt(&self, mode: Mode) -> Attempt<'_> {
-        Attempt { telemetry: self, mode, ended: false }
+        Attempt { telemetry: self, mode, outcome: Some("cancelled") }
     }
 
     pub(crate) fn acquired(&self, key: &Key, tenure: &Tenure, waited: Duration, source: Source) {
@@ -147,39 +147,36 @@ impl Telemetry {
     }
 }
 
-/// An attempt to acquire a lock; if it is dropped before its end, it was cancelled.
+/// An attempt to acquire a lock, whose outcome is counted when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Attempt<'a> {
     telemetry: &'a Telemetry,
     mode: Mode,
-    ended: bool,
+    outcome: Option<&'static str>,
 }
 
 impl Attempt<'_> {
     pub(crate) fn ended<T>(mut self, with: &Result<T, Error>) {
-        self.ended = true;
-        let outcome = match with {
-            // The source of the grant is reported by [`Telemetry::acquired`].
-            Ok(_) => return,
-            Err(Error::Busy { key, waited, .. }) => {
+        // The source of a grant is reported by [`Telemetry::acquired`].
+        self.outcome = with.as_ref().err().map(|error| match error {
+            Error::Busy { key, waited, .. } => {
                 tracing::debug!(%key, ?waited, "busy");
                 "busy"
             }
-            Err(Error::Unreachable { .. }) => "unreachable",
-            Err(Error::NotReplicated { .. }) => "not_replicated",
-            Err(Error::Closed { .. }) => "closed",
-            Err(Error::ModeUnsupported { .. } | Error::ModeConflict { .. } | Error::Config(_) | Error::Lost { .. }) => {
+            Error::Unreachable { .. } => "unreachable",
+            Error::NotReplicated { .. } => "not_replicated",
+            Error::Closed { .. } => "closed",
+            Error::ModeUnsupported { .. } | Error::ModeConflict { .. } | Error::Config(_) | Error::Lost { .. } => {
                 "refused"
             }
-        };
-        self.telemetry.outcome(self.mode, outcome);
+        });
     }
 }
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        if !self.ended {
-            self.telemetry.outcome(self.mode, "cancelled");
+        if let Some(outcome) = self.outcome {
+            self.telemetry.outcome(self.mode, outcome);
         }
     }
 }

@@ -58,7 +58,7 @@ pub(super) use without::Numbers;
 #[cfg(feature = "metrics")]
 mod with_facade {
     use super::{Duration, FAULTS, LOSSES, MODES, Number, OUTCOMES};
-    use metrics::{Key, Label, Level, Metadata, SharedString, Unit, with_recorder};
+    use metrics::{Key, Label, Level, Metadata, Unit, with_recorder};
     use std::sync::Arc;
 
     use Kind::{Counter, Gauge, Histogram};
@@ -100,15 +100,16 @@ mod with_facade {
         ),
     ];
 
-    /// Every combination of the values of the labels; that of the last label changes first.
-    fn combinations(labels: &[LabelValues]) -> Vec<Vec<Label>> {
-        labels.iter().fold(vec![Vec::new()], |before, (label, values)| {
+    /// A metric for every combination of the values of its labels; that of the last label changes first.
+    fn keys_of(name: &'static str, backend: &Label, labels: &[LabelValues]) -> Vec<Key> {
+        let combinations = labels.iter().fold(vec![vec![backend.clone()]], |before, (label, values)| {
             let with = |labels: &Vec<Label>, value: &&'static str| {
                 let last = Label::from_static_parts(label, value);
                 labels.iter().cloned().chain([last]).collect()
             };
             before.iter().flat_map(|labels| values.iter().map(move |value| with(labels, value))).collect()
-        })
+        });
+        combinations.into_iter().map(|labels: Vec<_>| Key::from_parts(name, labels)).collect()
     }
 
     static METADATA: Metadata<'static> = Metadata::new("fencelock", Level::INFO, None);
@@ -124,13 +125,9 @@ mod with_facade {
     impl Numbers {
         /// Describes and registers all metrics, so that unused ones are 0 and not absent.
         pub(in crate::telemetry) fn of(backend: &str) -> Self {
-            let backend = SharedString::from(backend.to_owned());
-            let key = |name, labels: Vec<Label>| {
-                let labels = [Label::new("backend", backend.clone())].into_iter().chain(labels);
-                Key::from_parts(name, labels.collect::<Vec<_>>())
-            };
+            let backend = Label::new("backend", backend.to_owned());
             let keys = DEFINITIONS.map(|definition @ (_, name, _, labels)| {
-                let keys: Vec<_> = combinations(labels).into_iter().map(|labels| key(name, labels)).collect();
+                let keys = keys_of(name, &backend, labels);
                 register(definition, &keys);
                 keys
             });

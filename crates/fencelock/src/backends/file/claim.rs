@@ -62,7 +62,11 @@ impl File {
                 }
                 return Ok(Acquire::Busy(occupied));
             }
-            if let Some(tokens) = self.take(claim, &path)? {
+            let taken = match claim.mode {
+                Mode::Exclusive => self.take_alone(claim, &path)?,
+                _ => self.enter_row(claim, &path)?,
+            };
+            if let Some(tokens) = taken {
                 return Ok(Acquire::Granted { tokens });
             }
             pause(attempt);
@@ -91,13 +95,6 @@ impl File {
             tracing::debug!(path = %path.display(), %error, "cannot record the waiting writer: new readers may overtake it");
         }
         false
-    }
-
-    fn take(&self, claim: &Claim, path: &Path) -> Result<Option<TokenBlock>, Unknown> {
-        match claim.mode {
-            Mode::Exclusive => self.take_alone(claim, path),
-            _ => self.enter_row(claim, path),
-        }
     }
 
     fn take_alone(&self, claim: &Claim, path: &Path) -> Result<Option<TokenBlock>, Unknown> {

@@ -5,7 +5,7 @@
 //! that cannot be replaced is overwritten. Only the process that holds the lock writes. The file is never removed by its age, so a
 //! caller with longer windows has nothing to confirm.
 
-use super::flock_guard::{FlockGuard, options};
+use super::flock_guard::{FlockGuard, existing, options};
 use super::{File, permission};
 use fencelock_core::{
     ClearCompletion, Completion, CompletionRead, Fault, HolderId, Key, Mode, Unknown, WriteCompletion,
@@ -90,15 +90,14 @@ impl File {
 
 /// One byte more than the longest completion with its line end, to detect a longer one.
 fn first_bytes(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    let file = match options().read(true).open(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        file => file?,
-    };
+    let Some(file) = existing(options().read(true).open(path))? else { return Ok(None) };
     permission::check_plain(&file.metadata()?)?;
     let mut bytes = Vec::new();
     file.take(Completion::MAX_BYTES as u64 + 2).read_to_end(&mut bytes)?;
     Ok(Some(bytes))
 }
+
+const IN_THE_WAY: [ErrorKind; 3] = [ErrorKind::PermissionDenied, ErrorKind::IsADirectory, ErrorKind::AlreadyExists];
 
 /// The caller holds the lock, so no other process of fencelock writes.
 ///
@@ -107,22 +106,15 @@ fn first_bytes(path: &Path) -> io::Result<Option<Vec<u8>>> {
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let line = format!("{text}\n");
     match rename_over(path, &line) {
-        Err(error) if is_in_the_way(&error) => overwrite(path, &line),
+        Err(error) if IN_THE_WAY.contains(&error.kind()) => overwrite(path, &line),
         replaced => replaced,
     }
 }
 
-fn is_in_the_way(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::IsADirectory | ErrorKind::AlreadyExists)
-}
-
 fn rename_over(path: &Path, line: &str) -> io::Result<()> {
     let new = path.with_extension("once-new");
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        // A process that was killed during a write has left the file.
-        _ => {}
-    }
+    // A process that was killed during a write has left the file.
+    existing(fs::remove_file(&new))?;
     let mut file = permission::create(OpenOptions::new().write(true), &new)?;
     let written = file.write_all(line.as_bytes()).and_then(|()| file.sync_all());
     if let Err(error) = written.and_then(|()| fs::rename(&new, path)) {
@@ -134,9 +126,9 @@ fn rename_over(path: &Path, line: &str) -> io::Result<()> {
 
 /// A power failure may leave a line that cannot be read, and then nothing runs.
 fn overwrite(path: &Path, line: &str) -> io::Result<()> {
-    let file = match options().write(true).open(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => permission::create(options().write(true), path)?,
-        file => file?,
+    let file = match existing(options().write(true).open(path))? {
+        Some(file) => file,
+        None => permission::create(options().write(true), path)?,
     };
     permission::check_only_name(path, &file)?;
     file.write_all_at(line.as_bytes(), 0)?;

@@ -33,11 +33,10 @@ impl Directory {
     /// The directory of this path, unchecked.
     pub(super) fn at(path: PathBuf) -> Result<Self, Unknown> {
         // A relative path would refer to another directory after a change of the current directory.
-        let absolute = std::path::absolute(&path);
-        let mut directory = Self { path };
-        let resolved = absolute.map_err(|error| directory.unknown("cannot resolve this path", &error));
-        directory.path = resolved?;
-        Ok(directory)
+        match std::path::absolute(&path) {
+            Ok(path) => Ok(Self { path }),
+            Err(error) => Err(Self { path }.unknown("cannot resolve this path", &error)),
+        }
     }
 
     /// The directory of this path, if this user can use or create it.

@@ -5,7 +5,7 @@ use super::inspect::Scan;
 use super::permission::{SETGID, excess};
 use super::watch::watched;
 use super::{File, flock_guard};
-use fencelock_core::{BoxFuture, Finding, Key, Level, Trial};
+use fencelock_core::{BoxFuture, Finding, Level, Trial};
 use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
 use std::fs::Metadata;
@@ -201,22 +201,14 @@ pub(super) async fn run(file: &File) -> Finding {
         return Finding::not_tried("the directory does not exist, and doctor does not create it", advice);
     }
     let Some(trial) = Trial::new(file, getrandom::fill, None, "") else { return Trial::impossible() };
-    remove_old(&file.directory);
-    let clean = || -> BoxFuture<'_, bool> { Box::pin(async { remove_of(&file.directory, trial.key()) }) };
+    let age = |meta: &Metadata| meta.modified().ok().and_then(|at| at.elapsed().ok());
+    let is_old = |name: &str, meta: &Metadata| name.starts_with(OWN) && age(meta).is_some_and(|age| age > LONGEST);
+    remove_where(&file.directory, is_old);
+    let own = [file_name(trial.key()), completion_file_name(trial.key())];
+    let is_own = |name: &str, _: &Metadata| own.iter().any(|own| name.starts_with(own));
+    let clean = || -> BoxFuture<'_, bool> { Box::pin(async { remove_where(&file.directory, is_own) }) };
     // The cause says what to do.
     trial.run(&clean).await.finding(|_| "")
-}
-
-fn remove_of(directory: &Directory, key: &Key) -> bool {
-    let (lock, completion) = (file_name(key), completion_file_name(key));
-    let is_of = |name: &str| name.starts_with(&lock) || name.starts_with(&completion);
-    remove_where(directory, |name, _| is_of(name))
-}
-
-fn remove_old(directory: &Directory) {
-    let is_old =
-        |meta: &Metadata| meta.modified().ok().and_then(|at| at.elapsed().ok()).is_some_and(|age| age > LONGEST);
-    remove_where(directory, |name, meta| name.starts_with(OWN) && is_old(meta));
 }
 
 /// Whether all of them are gone. Files of another user may stay.

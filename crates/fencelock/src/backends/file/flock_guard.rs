@@ -24,7 +24,7 @@ const YOUNG: Duration = Duration::from_secs(3600);
 /// The file is open for writing, so the kernel reports its close to watchers of the directory, whatever the cause.
 #[derive(Debug)]
 pub(super) struct FlockGuard {
-    file: File,
+    pub(super) file: File,
     path: PathBuf,
     inode: (u64, u64),
     process: Process,
@@ -139,16 +139,6 @@ impl FlockGuard {
         Ok(self.file.try_clone()?.into())
     }
 
-    /// The beginning of a file that is not a record.
-    pub(super) fn first_bytes(&self) -> io::Result<Vec<u8>> {
-        first_bytes(&self.file)
-    }
-
-    /// Overwrites the beginning.
-    pub(super) fn write_text(&self, text: &str) -> io::Result<()> {
-        self.file.write_all_at(text.as_bytes(), 0)
-    }
-
     /// Unlocks immediately, even if a child between fork and exec has a copy of the descriptor for a moment.
     pub(super) fn unlock(&self) -> io::Result<()> {
         unlock(&self.file)
@@ -170,11 +160,7 @@ impl Drop for FlockGuard {
 /// differently on btrfs. During the probe, an exclusive lock is refused, so "busy" must not follow from a refused
 /// exclusive lock, only from a refused shared one. The file is opened for reading, which wakes no watcher.
 pub(super) fn probe(path: &Path) -> io::Result<Probe> {
-    let file = match options().read(true).open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Probe::Free),
-        Err(error) => return Err(error),
-    };
+    let Some(file) = existing(options().read(true).open(path))? else { return Ok(Probe::Free) };
     permission::check_plain(&file.metadata()?)?;
     if !try_shared(&file)? {
         return read_settled(&file).map(Probe::Held);
@@ -250,18 +236,22 @@ pub(super) fn options() -> OpenOptions {
     options
 }
 
+/// `None` if there is no such file.
+pub(super) fn existing<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        found => found.map(Some),
+    }
+}
+
 /// `None` if the file was created or deleted concurrently.
 ///
 /// An existing file is never opened with `O_CREAT`: in a sticky directory like `/tmp`, Linux refuses that for files
 /// of other users (`fs.protected_regular`).
 pub(super) fn open_or_create(path: &Path) -> io::Result<Option<(File, bool)>> {
-    match options().read(true).write(true).open(path) {
-        Ok(file) => {
-            permission::tighten(&file, path)?;
-            return Ok(Some((file, false)));
-        }
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
+    if let Some(file) = existing(options().read(true).write(true).open(path))? {
+        permission::tighten(&file, path)?;
+        return Ok(Some((file, false)));
     }
     match permission::create(options().read(true).write(true), path) {
         Ok(file) => Ok(Some((file, true))),

@@ -115,18 +115,13 @@ impl Holds {
 
     /// Whether a claim in this mode fits together with the holders.
     pub(super) fn fits(&self, mode: Mode) -> bool {
-        match (self.mode(), mode) {
-            (None, _) => true,
-            (Some(present), Mode::Permits { weight, limit, .. }) => {
-                present.same_class(mode) && self.used() + u64::from(weight) <= u64::from(limit)
-            }
-            (Some(present), _) => present.same_class(mode),
-        }
+        let room = mode.limit().map_or(u64::MAX, u64::from);
+        self.mode().is_none_or(|held| held.same_class(mode) && self.used() + u64::from(mode.weight()) <= room)
     }
 
     /// The permits in use.
     pub(super) fn used(&self) -> u64 {
-        self.iter().map(|record| u64::from(record.weight())).sum()
+        self.iter().map(|record| u64::from(record.mode.weight())).sum()
     }
 
     /// The holders, for the reply to a claim; `None` if there are none.

@@ -158,11 +158,6 @@ impl Record {
         Self { slots, ..self.freed() }
     }
 
-    /// The permits that this hold uses.
-    pub(super) const fn weight(&self) -> u32 {
-        self.mode.weight()
-    }
-
     /// The hold, as seen at `wall` microseconds.
     pub(super) fn info(&self, wall: u64) -> HolderInfo {
         let held_for = Duration::from_micros(wall.saturating_sub(self.since));

@@ -149,39 +149,29 @@ struct PendingProbe {
     due: Moment,
 }
 
-/// The next step after a wait or an event.
-#[derive(PartialEq, Eq)]
-enum Next {
-    GoOn,
+/// Why the thread ends.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
     /// The owner of this thread was dropped.
-    Stop,
+    Stopped,
     /// The directory was deleted, and no more events follow.
     Lost,
 }
 
 impl Watcher {
     fn run(mut self) {
-        let last = loop {
-            match self.step() {
-                Next::GoOn => {
-                    self.probe_pending();
-                    self.watch_losses();
-                }
-                last => break last,
+        let end = loop {
+            if let Err(end) = self.wait().and_then(|()| self.read()) {
+                break end;
             }
+            self.probe_pending();
+            self.watch_losses();
         };
         let listeners = self.listeners.clone();
         // A listener may start a new watch when it is notified, so this one must have ended.
         drop(self);
-        if last == Next::Lost {
+        if end == End::Lost {
             listeners.send(&Event::Reset);
-        }
-    }
-
-    fn step(&mut self) -> Next {
-        match self.wait() {
-            Next::GoOn => self.read(),
-            last => last,
         }
     }
 
@@ -197,7 +187,7 @@ impl Watcher {
     }
 
     /// Waits for an event or for what is due next.
-    fn wait(&self) -> Next {
+    fn wait(&self) -> Result<(), End> {
         let now = BootClock.now();
         let due = self.pending.values().map(|file| file.due).chain(self.losses_due);
         let timeout = due.map(|due| due.since(now)).min();
@@ -205,13 +195,13 @@ impl Watcher {
         let timeout = timeout.and_then(|span| Timespec::try_from(span).ok());
         let mut fds = [PollFd::new(&self.inotify, PollFlags::IN), PollFd::new(&self.stop, PollFlags::IN)];
         match poll(&mut fds, timeout.as_ref()) {
-            Ok(_) if !fds[1].revents().is_empty() => Next::Stop,
-            Ok(_) | Err(Errno::INTR) => Next::GoOn,
-            Err(_) => Next::Lost,
+            Ok(_) if !fds[1].revents().is_empty() => Err(End::Stopped),
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(_) => Err(End::Lost),
         }
     }
 
-    fn read(&mut self) -> Next {
+    fn read(&mut self) -> Result<(), End> {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut events = Vec::new();
         let mut reader = inotify::Reader::new(&self.inotify, &mut buffer);
@@ -219,23 +209,18 @@ impl Watcher {
             let name = event.file_name().and_then(|name| name.to_str().ok()).map(str::to_owned);
             events.push((event.events(), name));
         }
-        events.into_iter().fold(
-            Next::GoOn,
-            |next, (what, name)| {
-                if next == Next::GoOn { self.happened(what, name) } else { next }
-            },
-        )
+        events.into_iter().try_for_each(|(what, name)| self.happened(what, name))
     }
 
-    fn happened(&mut self, what: ReadFlags, name: Option<String>) -> Next {
+    fn happened(&mut self, what: ReadFlags, name: Option<String>) -> Result<(), End> {
         let end = ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::IGNORED | ReadFlags::UNMOUNT;
         if what.intersects(end) {
-            return Next::Lost;
+            return Err(End::Lost);
         }
         if what.contains(ReadFlags::QUEUE_OVERFLOW) {
             self.listeners.send(&Event::Reset);
         }
-        let Some(name) = name else { return Next::GoOn };
+        let Some(name) = name else { return Ok(()) };
         // The end of a hold in a row is the end of a slot; readers also wait for the end of a mark.
         let name = lock_file_of(&name).to_owned();
         if !what.contains(ReadFlags::CLOSE_WRITE) {
@@ -243,7 +228,7 @@ impl Watcher {
         } else if lock(&self.subscriptions).as_ref().is_some_and(|subscriptions| subscriptions.contains_key(&name)) {
             self.pending.insert(name, PendingProbe { attempts: 0, due: BootClock.now() });
         }
-        Next::GoOn
+        Ok(())
     }
 
     /// A lock file was deleted or moved: its holder has lost the lock, and a waiter may acquire it.
@@ -333,7 +318,7 @@ mod tests {
         let subscriptions = Subscriptions::new(Mutex::new(Some(HashMap::from([(file_name(&key), key.clone())]))));
         let guard = FlockGuard::take(&directory.file_of(&key)).unwrap().unwrap();
         let mut watcher = watcher(directory, listeners, subscriptions);
-        assert!(watcher.happened(ReadFlags::CLOSE_WRITE, Some(file_name(&key))) == Next::GoOn);
+        assert_eq!(watcher.happened(ReadFlags::CLOSE_WRITE, Some(file_name(&key))), Ok(()));
         watcher.probe_pending();
         assert_eq!(lock(&recorder.0)[..], []);
         drop(guard);
@@ -351,7 +336,7 @@ mod tests {
         let subscriptions = Subscriptions::new(Mutex::new(Some(HashMap::from([(file_name(&key), key.clone())]))));
         let _guard = FlockGuard::take(&directory.file_of(&key)).unwrap().unwrap();
         let mut watcher = watcher(directory, Arc::default(), subscriptions.clone());
-        watcher.happened(ReadFlags::CLOSE_WRITE, Some(file_name(&key)));
+        watcher.happened(ReadFlags::CLOSE_WRITE, Some(file_name(&key))).unwrap();
         for attempt in 0..=PROBE_DELAYS.len() {
             assert_eq!(watcher.pending.len(), 1, "after {attempt}");
             watcher.pending.values_mut().for_each(|file| file.due = Moment::default());

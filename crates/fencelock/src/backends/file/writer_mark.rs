@@ -9,6 +9,7 @@ use super::flock_guard::{FlockGuard, first_bytes, options};
 use super::{flock_guard, permission};
 use fencelock_core::{Key, lock};
 use std::collections::HashMap;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Mutex;
 use std::{fs, io};
@@ -46,10 +47,10 @@ impl WriterMarks {
         }
         let Some(mark) = marks.get_mut(key) else { return Ok(()) };
         mark.last = wall;
-        let since = times(&mark.guard.first_bytes()?)
+        let since = times(&first_bytes(&mark.guard.file)?)
             .filter(|(_, last)| is_fresh(*last, wall))
             .map_or(wall, |(since, _)| since);
-        mark.guard.write_text(&text(since, wall))
+        mark.guard.file.write_all_at(text(since, wall).as_bytes(), 0)
     }
 
     /// Removes the mark of this process, and those of other keys whose writers have given up.
@@ -60,7 +61,6 @@ impl WriterMarks {
 
 /// A writer has its turn: the others wait for the next row, which admits readers first.
 pub(super) fn begin_turn(lock_file: &Path) -> io::Result<()> {
-    use std::os::unix::fs::FileExt as _;
     let path = writer_path(lock_file);
     let file = options().write(true).open(&path)?;
     permission::check_only_name(&path, &file)?;
