@@ -192,6 +192,25 @@ func TestALockCountsAsLostWhenTheTimeThatItWasToldIsOver(t *testing.T) {
 	}
 }
 
+func TestAnAnswerThatComesAfterTheTimeIsOverDoesNotSayThatTheLockIsHeld(t *testing.T) {
+	t.Parallel()
+	path, _ := script(t, func(got request) []string {
+		switch got.Method {
+		case "lock":
+			return []string{result(got.ID, `{"hold":7,"key":"k","token":1,"remaining":0.3}`)}
+		case "remaining":
+			time.Sleep(600 * time.Millisecond)
+			return []string{result(got.ID, `{"remaining":30}`)}
+		}
+		return nil
+	})
+	held, err := connect(t, path).Lock(background, "k")
+	if err == nil {
+		_, err = held.Remaining(background)
+	}
+	mustBe(t, err, fencelock.ErrLost)
+}
+
 func TestALimitedWaitEndsAtAFrozenServerAndNotAtASlowBackend(t *testing.T) {
 	t.Parallel()
 	for _, wait := range []time.Duration{-time.Second, 0, 2 * time.Second} {

@@ -76,14 +76,15 @@ func (h *Held) Remaining(ctx context.Context) (time.Duration, error) {
 // half of it, so that its answer is there before the end.
 func (h *Held) count(remaining Seconds, sent time.Time) (time.Duration, error) {
 	left := remaining.Duration() - time.Since(sent)
-	if left <= 0 {
-		return 0, h.lose("its time is over")
-	}
 	h.session.mu.Lock()
-	defer h.session.mu.Unlock()
-	if h.session.holds[h.reply.Hold] == h {
+	isHeld := left > 0 && h.session.holds[h.reply.Hold] == h
+	if isHeld {
 		h.question.Reset(min(left/2, watchInterval))
 		h.expiry.Reset(left)
+	}
+	h.session.mu.Unlock()
+	if !isHeld {
+		return 0, h.lose("its time is over")
 	}
 	return left, nil
 }

@@ -175,7 +175,8 @@ func (s *session) read(from io.Reader) error {
 			held.end(lost(told.Key, told.Cause))
 		} else if message.Method == "ending" {
 			for _, held := range s.holds {
-				held.cancel(failure(71, "release the lock", "%s is being stopped, %q will be lost", s.server, held.Key()))
+				const why = "%s is being stopped, %q will be lost in %v"
+				held.cancel(failure(71, "release the lock", why, s.server, held.Key(), told.Grace.Duration()))
 			}
 		}
 		s.mu.Unlock()

@@ -1,6 +1,7 @@
 //! A loss is reported once, in time, and permanently.
 
 use crate::common::{Fate, Scene, Verb, eventually, ms, secs};
+use crate::log::Log;
 use fencelock::backends::{ManualClock, Memory, TokioClock};
 use fencelock::{Client, Drift, Error, LossReason, Occupant};
 use std::sync::Arc;
@@ -161,6 +162,23 @@ async fn a_renewal_that_panics_is_repeated() {
     scene.net.next(Verb::Renew, [Fate::Panic]);
     scene.pass(secs(20)).await;
     assert!(guard.is_held() && scene.net.calls(Verb::Renew) > 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_many_leases_whose_renewal_fails_the_log_names_ten_and_counts_the_others() {
+    let log = Log::default();
+    let _listening = log.listen();
+    let scene = Scene::new();
+    let mut guards = Vec::new();
+    for number in 0..30 {
+        guards.push(scene.client.lock(format!("k{number}")).ttl(secs(9)).await.unwrap());
+    }
+    scene.net.next(Verb::Renew, [Fate::Lost]);
+    scene.pass(secs(20)).await;
+    let has = |text: &str| log.warnings().iter().filter(|line| line.contains(text)).count();
+    assert_eq!(has("renewal failed, trying again"), 10, "{:?}", log.warnings());
+    assert_eq!(has("renewals of 20 more leases failed"), 1, "{:?}", log.warnings());
+    assert!(guards.iter().all(fencelock::Guard::is_held), "all were renewed then");
 }
 
 #[tokio::test(start_paused = true)]

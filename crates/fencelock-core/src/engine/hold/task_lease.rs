@@ -22,20 +22,26 @@ pub(crate) struct TaskLease {
 }
 
 /// What the end of one task lease means for the next lease of the key.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct LeaseHistory {
     /// Another client waited when it was released.
     others_waited: bool,
-    /// When sharing of the key began; `None` if a new lease does not continue it.
-    began: Option<Moment>,
+    /// When sharing of the key began; [`Moment::NEVER`] if a new lease does not continue it.
+    began: Moment,
     /// A lease that begins until then continues it.
     until: Moment,
+}
+
+impl Default for LeaseHistory {
+    fn default() -> Self {
+        Self { others_waited: false, began: Moment::NEVER, until: Moment::default() }
+    }
 }
 
 impl LeaseHistory {
     /// Until when a new lease may continue it.
     pub(crate) fn continues_until(self) -> Moment {
-        self.began.map_or(Moment::default(), |_| self.until)
+        if self.began == Moment::NEVER { Moment::default() } else { self.until }
     }
 }
 
@@ -44,10 +50,11 @@ impl TaskLease {
     pub(crate) fn new(tokens: TokenBlock, granted: Moment, history: LeaseHistory, config: &Config) -> Self {
         let queues = config.capabilities.queues;
         let (grants, span) = config.limits().batch(&config.capabilities);
+        let goes_on = history.began != Moment::NEVER && granted <= history.until;
         Self {
             next: tokens.first().get() + 1,
             last: tokens.last().get(),
-            began: history.began.filter(|_| granted <= history.until),
+            began: goes_on.then_some(history.began),
             bound: (history.others_waited || !queues).then(|| (grants, granted + span)),
             question: Moment::default(),
             announced: false,
@@ -145,7 +152,8 @@ impl TaskLease {
         // of this client, it was not free, but the hand-off may take a round trip.
         let until = now + if queued { config.limits().stretch } else { config.limits().pause };
         let goes_on = !others_waited && !self.yields(config, now);
-        LeaseHistory { others_waited, began: self.began.filter(|_| goes_on), until }
+        let began = self.began.filter(|_| goes_on).unwrap_or(Moment::NEVER);
+        LeaseHistory { others_waited, began, until }
     }
 
     fn is_over(&self, config: &Config, now: Moment) -> bool {
