@@ -96,6 +96,12 @@ impl Target {
             Some(_) => return Err(Invalid::new("db= is for redis+unix:// URLs; in others, write redis://HOST/DB")),
         };
         options.check(&info, sentinel_url.is_some())?;
+        let login = info.redis_settings().clone();
+        let info = match (login.username(), login.password(), &options.files.password) {
+            // Without a password the driver does not log in, and has the rights of the default user.
+            (Some(_), None, None) => info.set_redis_settings(login.set_password("")),
+            _ => info,
+        };
         let (prefix, limit) = (options.prefix(), options.limit.unwrap_or(DEFAULT_TIMEOUT));
         let name = match &sentinel_url {
             Some(url) => url.name(info.redis_settings().db()),
@@ -235,10 +241,6 @@ fn with_settings(info: ConnectionInfo, login: Option<&str>) -> Result<Connection
     }
     if !password.is_empty() {
         settings = settings.set_password(percent_decoded(password)?);
-    }
-    if settings.username().is_some() && settings.password().is_none() {
-        // Without one, the driver does not log in, and works with the rights of the default user.
-        settings = settings.set_password("");
     }
     Ok(info.set_tcp_settings(tcp).set_redis_settings(settings))
 }

@@ -15,6 +15,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 #[test]
 fn answers_come_as_they_are_ready() {
@@ -132,7 +133,7 @@ fn a_lock_that_sessions_pass_on_needs_no_request_to_the_backend() {
         stats.split_once("total_commands_processed:").unwrap().1.lines().next().unwrap().parse::<u64>().unwrap()
     };
     let mut hold = a.lock("k");
-    let before = sent();
+    let (before, begun) = (sent(), Instant::now());
     for _ in 0..100 {
         b.ask("lock", json!({ "key": "k" }));
         // It waits by now: requests of a session are read in their order.
@@ -142,9 +143,9 @@ fn a_lock_that_sessions_pass_on_needs_no_request_to_the_backend() {
         hold = b.next().unwrap()["result"]["hold"].as_u64().unwrap();
         std::mem::swap(&mut a, &mut b);
     }
-    // The lease is renewed, and other clients may get a turn.
-    let more = sent() - before;
-    assert!(more < 100, "{more} commands for 100 grants");
+    // Each second the lease is renewed, and other clients may get a turn.
+    let (more, seconds) = (sent() - before, begun.elapsed().as_secs());
+    assert!(more < 50 + 10 * seconds, "{more} commands for 100 grants in {seconds} s");
 }
 
 #[test]
@@ -441,9 +442,10 @@ fn a_server_that_is_stopped_lets_its_sessions_release() {
     assert_eq!((&told["id"], refusal(&told).0, late.next()), (&Value::Null, 71, None), "{told}");
     let next = Server::start(&backend, "");
     wait_until("its successor", || {
-        let mut session = Session::of(UnixStream::connect(&server.socket).ok()?);
-        session.ask("hello", json!({ "protocol": 1 }));
-        session.next()?.get("result").cloned()
+        let mut stream = UnixStream::connect(&server.socket).ok()?;
+        // The server that ends may hang up before it is asked.
+        writeln!(stream, "{}", request(1, "hello", &json!({ "protocol": 1 }))).ok()?;
+        Session::of(stream).next()?.get("result").cloned()
     });
     a.ok("release", json!({ "hold": k }));
     assert_eq!(a.next(), None);
