@@ -109,7 +109,7 @@ func (c *Client) Close() error {
 //
 // Errors: [ErrBusy] when [Wait] is over, with the holder and its remaining time in the [*Error]; [ErrUnreachable] if the backend does
 // not answer, or, two seconds later than [Wait] ends, if the server is frozen, which ends the session;
-// [ErrUsage] for invalid values; [ErrEnding], [ErrLimit], [ErrClosed]; those of ctx. Nothing is held then.
+// [ErrUsage] for invalid values; [ErrLost] at once after the grant; [ErrEnding], [ErrLimit], [ErrClosed]; those of ctx. Nothing is held then.
 func (c *Client) Lock(ctx context.Context, key string, options ...Option) (*Held, error) {
 	return c.lock(ctx, map[string]any{"key": key}, key, options)
 }
