@@ -3,7 +3,7 @@ use crate::commands::elect::args::Elect;
 use crate::commands::once::args::OncePer;
 use crate::mode::ModeArguments;
 use crate::paths::{PathArguments, is_part};
-use fencelock::contract::KeySet;
+use fencelock::contract::{KeySet, RenewalPlan};
 use fencelock::{Key, Mode, Span, TreePath};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -71,11 +71,14 @@ pub(crate) struct Rules {
 const LONGEST_DEFAULT_GRACE: Duration = Duration::from_secs(10);
 /// With a longer grace period, a lease survives only a shorter outage. A sixth of the TTL leaves a quarter for an outage, see
 /// [`RenewalPlan`].
-///
-/// [`RenewalPlan`]: fencelock::contract::RenewalPlan
 const DEFAULT_GRACE_SHARE: u32 = 6;
 
 impl Plan {
+    /// A command that starts with less than this may be terminated before the answer to a renewal.
+    pub(crate) fn least_lease(&self) -> Duration {
+        self.rules.grace + RenewalPlan::answer_limit(self.ttl)
+    }
+
     /// The keys of a path that are to be claimed.
     pub(crate) fn of_path(&self) -> Option<Vec<(Key, Mode)>> {
         let mut locks = self.tree.as_ref()?.locks(self.mode);
@@ -239,7 +242,7 @@ mod tests {
     use crate::args::Command;
     use crate::kill_policy::KillPolicy;
     use crate::parse::parse_from;
-    use fencelock::contract::{Due, Lease, RenewalPlan};
+    use fencelock::contract::{Due, Lease};
     use fencelock::{Drift, Moment, Ttl};
 
     fn plan(arguments: &str) -> Result<Plan, String> {
@@ -283,6 +286,16 @@ mod tests {
                 Due::Renew => plan.renewed(now, drift, now, 0).unwrap(),
                 Due::Lapsed | Due::MaxHold => return false,
             }
+        }
+    }
+
+    #[test]
+    fn a_command_starts_with_time_for_the_answer_to_a_renewal() {
+        for run in ["--ttl 10s", "--ttl 30s", "--ttl 1s --grace 500ms", "--ttl 1h"] {
+            let plan = plan(&format!("fencelock run {run} k c")).unwrap();
+            let ended = KillPolicy::new(plan.rules).next_wakeup(Duration::ZERO, plan.least_lease()).unwrap();
+            assert!(ended >= RenewalPlan::answer_limit(plan.ttl), "{run}: {ended:?}");
+            assert!(plan.least_lease() < plan.ttl / 4 * 3, "{run}: a claim or a renewal gives that much");
         }
     }
 

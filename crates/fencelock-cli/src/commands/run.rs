@@ -180,10 +180,10 @@ fn busy_as(plan: &Plan, failure: Failure) -> Failure {
     }
 }
 
-/// Waits until the lease is longer than the grace period. A transferred lock has a short lease until its first renewal; without this
+/// Waits until the lease is long enough for the command. A transferred lock has a short lease until its first renewal; without this
 /// wait, the command would be terminated before it starts.
-pub(crate) async fn wait_for_full_lease(guards: &Guards, grace: Duration) -> Result<(), Failure> {
-    while guards.remaining() <= grace {
+pub(crate) async fn wait_for_full_lease(guards: &Guards, plan: &Plan) -> Result<(), Failure> {
+    while guards.remaining() <= plan.least_lease() {
         tokio::select! {
             loss = guards.lost() => {
                 return Err(Failure::new(Exit::Lost, format!("the lock on {} is lost: {loss}", loss.key)));
@@ -212,7 +212,7 @@ struct RunSession<'a> {
 
 impl RunSession<'_> {
     async fn run(&mut self, signals: &mut Signals, metrics: &mut RunMetrics<'_>) -> Result<Ended, Failure> {
-        let lease = wait_for_full_lease(self.guards, self.plan.rules.grace).await;
+        let lease = wait_for_full_lease(self.guards, self.plan).await;
         self.loss_reported = lease.is_err();
         lease?;
         if let Some(signal) = signals.pending().await {

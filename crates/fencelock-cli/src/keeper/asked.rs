@@ -42,7 +42,7 @@ impl Asked {
             Err(error) => return Err(refused(plan, error, client).await),
         };
         if let Claimed::Held { guards, .. } = &claimed {
-            wait_for_full_lease(guards, plan.rules.grace).await?;
+            wait_for_full_lease(guards, plan).await?;
         }
         Ok(claimed)
     }
