@@ -37,8 +37,8 @@ const REQUESTS: usize = 1024;
 const PROTOCOL: u64 = 1;
 /// For the last answers of a session.
 const LAST: Duration = Duration::from_secs(1);
-/// The longest sleep of a session that holds something: timers stop while the machine is suspended.
-const LOOK: Duration = Duration::from_secs(1);
+/// The longest sleep of a session that holds something. Its locks ring a bell when they end, also after the machine was suspended.
+const LOOK: Duration = Duration::from_secs(3600);
 
 pub(crate) struct Session<W> {
     server: Arc<Server>,
