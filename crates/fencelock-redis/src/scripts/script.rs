@@ -16,7 +16,6 @@ const TOKENS: &str = include_str!("lua/tokens.lua");
 const LINE: &str = include_str!("lua/line.lua");
 const SHARED: &str = include_str!("lua/shared.lua");
 const GRANT: &str = include_str!("lua/grant.lua");
-const PURGE: &str = include_str!("lua/purge.lua");
 const COMPLETION: &str = include_str!("lua/completion.lua");
 const LIVING: &str = include_str!("lua/living.lua");
 
@@ -28,16 +27,10 @@ pub(crate) const RENEW_FAST: &str = include_str!("lua/renew_fast.lua");
 /// The parts of a script that may grant.
 pub(crate) const GRANTING: [&str; 5] = [REFUSAL, TOKENS, SHARED, GRANT, LINE];
 
-pub(crate) static ACQUIRE: LazyLock<Lua> = LazyLock::new(|| {
-    let parts =
-        [include_str!("lua/acquire_args.lua"), include_str!("lua/acquire.lua"), include_str!("lua/enqueue.lua")];
-    let body = parts.concat();
-    Lua::with_fast_path(ACQUIRE_FAST, &[&GRANTING[..], &[PURGE]].concat(), &body)
-});
-pub(crate) static RELEASE: LazyLock<Lua> = LazyLock::new(|| {
-    let body = [include_str!("lua/release_args.lua"), include_str!("lua/release.lua")].concat();
-    Lua::with_fast_path(RELEASE_FAST, &GRANTING, &body)
-});
+pub(crate) static ACQUIRE: LazyLock<Lua> =
+    LazyLock::new(|| Lua::with_fast_path(ACQUIRE_FAST, &GRANTING, include_str!("lua/acquire.lua")));
+pub(crate) static RELEASE: LazyLock<Lua> =
+    LazyLock::new(|| Lua::with_fast_path(RELEASE_FAST, &GRANTING, include_str!("lua/release.lua")));
 pub(crate) static RENEW: LazyLock<Lua> =
     LazyLock::new(|| Lua::with_fast_path(RENEW_FAST, &[LIVING, SHARED], include_str!("lua/renew.lua")));
 pub(crate) static RENEW_SINGLY: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/renew_singly.lua")));

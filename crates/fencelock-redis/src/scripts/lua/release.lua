@@ -1,6 +1,6 @@
 -- Releases the lock, or removes a waiter from the queue.
 --
--- ARGV  from release_args.lua:
+-- ARGV  from those of release_fast.lua:
 --       1 holder id      2 client's time, us      3 lease of a hand-off, ms      4 run id      5 quorum
 -- Reply {"released" | "absent", 1 if more dead waiters or ended holds are left than one call removes, else 0}
 --       {"taken", value, type}; if several clients hold the lock, followed by the same number
@@ -8,6 +8,12 @@
 --
 -- A server that may not grant does not hand over either: its queue may be older than the data that it lost. The check is skipped if
 -- no client waits. After the reply 1 the client calls the script again, or leaves the rest to the next claim.
+
+-- The arguments, from those of the common case.
+local ARGV = (function(id, rest)
+  local run_id, quorum, client_time, claim_ttl = string.match(rest, '^([^\t]*)\t([^\t]*)\t([^\t]*)\t(.*)$')
+  return {string.sub(id, 1, 32), client_time, claim_ttl, run_id, quorum}
+end)(ARGV[1], ARGV[2])
 
 local value, kind = occupant()
 local shared, answer, more, exact, now = shared_lock(value, kind), 'absent'

@@ -8,7 +8,7 @@
 
 local MOST = 100             -- waiters
 local SHOWN = 16             -- bytes of an entry
-local COMMON = '^([1-9]%d*) ([1-9]%d*) (%S+) ([^\t]*)'      -- as in line.lua
+local COMMON = '^([1-9]%d*) ([1-9]%d*) (%S+) ([^\t]*)'      -- as in grant.lua
 
 local value, kind = occupant()
 local time = redis.pcall('TIME')
