@@ -41,15 +41,6 @@ pub(crate) struct Telemetry {
     numbers: Numbers,
 }
 
-const fn outcome(source: Source) -> &'static str {
-    match source {
-        Source::Claimed => "claimed",
-        Source::HandedOff => "handed",
-        Source::Shared => "shared",
-        Source::Resumed => "resumed",
-    }
-}
-
 impl Telemetry {
     pub(crate) fn of(backend: &str) -> Self {
         Self { numbers: Numbers::of(backend) }
@@ -62,7 +53,7 @@ impl Telemetry {
 
     pub(crate) fn acquired(&self, key: &Key, tenure: &Tenure, waited: Duration, source: Source) {
         tracing::debug!(%key, fence = %tenure.fence, ?waited, ?source, "acquired");
-        self.outcome(tenure.mode, outcome(source));
+        self.outcome(tenure.mode, OUTCOMES[source as usize]);
         self.numbers.took(Number::Wait, index_of(tenure.mode), waited);
         self.numbers.change(Number::Held, index_of(tenure.mode), 1.0);
     }

@@ -17,7 +17,9 @@ pub(super) enum Number {
     WastedWakeups,
 }
 
-/// The outcomes of an attempt.
+/// The outcomes of an attempt; the first are those of [`Source`], in its order.
+///
+/// [`Source`]: fencelock_core::engine::Source
 pub(super) const OUTCOMES: [&str; 10] = [
     "claimed",
     "handed",
