@@ -81,7 +81,7 @@ impl FromStr for HolderId {
 }
 
 /// The owner of a hold. It is informational: no decision depends on it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Owner {
     text: Arc<str>,
 }

@@ -1,6 +1,6 @@
 use crate::{Invalid, Span};
 use std::fmt::{self, Debug};
-use std::ops::{Add, Sub};
+use std::ops::Add;
 use std::time::Duration;
 
 /// A point on the clock of one machine, in microseconds since some fixed start.
@@ -39,17 +39,6 @@ impl Add<Duration> for Moment {
 
     fn add(self, span: Duration) -> Self {
         Self(self.0.saturating_add(micros(span)))
-    }
-}
-
-impl Sub<Duration> for Moment {
-    type Output = Self;
-
-    fn sub(self, span: Duration) -> Self {
-        if self == Self::NEVER {
-            return self;
-        }
-        Self(self.0.saturating_sub(micros(span)))
     }
 }
 
@@ -207,11 +196,10 @@ mod tests {
     }
 
     #[test]
-    fn time_before_its_start_is_zero_and_never_stays_never() {
+    fn time_before_its_start_is_zero_and_the_last_moment_is_never() {
         let (early, late) = (Moment::from_micros(5), Moment::from_micros(9));
         assert_eq!(early.since(late), Duration::ZERO);
         assert_eq!(late.since(early), Duration::from_micros(4));
-        assert_eq!(Moment::NEVER - Duration::from_secs(1), Moment::NEVER);
         assert_eq!(late + Duration::MAX, Moment::NEVER);
     }
 }

@@ -1,6 +1,6 @@
 use crate::{Register, WriteReply};
 use fencelock_core::register::{
-    Context, Decision, Remembered, Settings, StoreClock, Update, UpdateStep, View, decisions,
+    Decision, Remembered, StoreClock, StoreTiming, Update, UpdateEnv, UpdateStep, View, decisions,
 };
 use fencelock_core::{
     Acquire, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply, Clock, Event,
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// Locks on a [`Register`]: one record for each key.
 ///
-/// Waiters poll. If the store can watch a register, they are woken too. A key whose holder has crashed is free after the TTL and some seconds: see [`Settings`].
+/// Waiters poll. If the store can watch a register, they are woken too. A key whose holder has crashed is free after the TTL and some seconds: see [`StoreTiming`].
 #[derive(Debug)]
 pub struct RegisterLocks {
     register: Arc<dyn Register>,
@@ -56,9 +56,9 @@ impl RegisterLocks {
     /// From 100 ms to 2 s: each poll costs money on many stores, and none of them is faster than some milliseconds.
     const POLLS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-    /// Locks on this store, with the default [`Settings`].
+    /// Locks on this store, with the default [`StoreTiming`].
     pub fn new(register: Arc<dyn Register>) -> Self {
-        let observed = Observed { clock: StoreClock::new(Settings::default()), proved: None, keys: HashMap::new() };
+        let observed = Observed { clock: StoreClock::new(StoreTiming::default()), proved: None, keys: HashMap::new() };
         let (first, longest) = Self::POLLS;
         let polls = RetryPlan::new(first, longest);
         let (clock, observed) = (Arc::new(BootClock), Mutex::new(observed));
@@ -68,8 +68,8 @@ impl RegisterLocks {
 
     /// The same with other assumptions on the clocks of the store. All clients must agree on them.
     #[must_use]
-    pub fn with_settings(self, settings: Settings) -> Self {
-        lock(&self.observed).clock = StoreClock::new(settings);
+    pub fn with_timing(self, timing: StoreTiming) -> Self {
+        lock(&self.observed).clock = StoreClock::new(timing);
         self
     }
 
@@ -156,14 +156,14 @@ impl RegisterLocks {
         self.register.check()
     }
 
-    fn with<T>(&self, key: &Key, step: impl FnOnce(&mut Context<'_>) -> T) -> Result<T, Unknown> {
+    fn with<T>(&self, key: &Key, step: impl FnOnce(&mut UpdateEnv<'_>) -> T) -> Result<T, Unknown> {
         let backend = self.name();
         let no_random = |error: getrandom::Error| Unknown::new(&*backend, Fault::Other, error.to_string());
         let (nonce, now) = (getrandom::u64().map_err(no_random)?, self.clock.now());
         let mut observed = lock(&self.observed);
         let proved = observed.proved;
         let (memory, clock) = observed.of_key(key);
-        Ok(step(&mut Context { key, backend: &backend, memory, clock, proved, now, nonce }))
+        Ok(step(&mut UpdateEnv { key, backend: &backend, memory, clock, proved, now, nonce }))
     }
 }
 

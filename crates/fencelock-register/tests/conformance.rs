@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 use fencelock_conformance::{Fixture, FixtureFactory, run};
-use fencelock_core::register::Settings;
+use fencelock_core::register::StoreTiming;
 use fencelock_core::{Backend, BoxFuture, ManualClock, RetryPlan};
 use fencelock_register::RegisterLocks;
 use fencelock_testkit::MemoryRegister;
@@ -26,10 +26,9 @@ impl Fixture for Registers {
         // Every second client is behind another front end.
         let number = self.clients.fetch_add(1, Ordering::SeqCst);
         let register = Arc::new(self.store.front_end(SKEW * (number % 2)));
-        let settings = Settings { skew: SKEW, resolution: UNIT, ..Settings::default() };
+        let timing = StoreTiming { skew: SKEW, resolution: UNIT, ..StoreTiming::default() };
         let polls = RetryPlan::new(Duration::from_millis(2), Duration::from_millis(50));
-        let locks =
-            RegisterLocks::new(register).with_clock(self.clock.clone()).with_settings(settings).with_polls(polls);
+        let locks = RegisterLocks::new(register).with_clock(self.clock.clone()).with_timing(timing).with_polls(polls);
         Box::pin(async { Arc::new(locks) as _ })
     }
 

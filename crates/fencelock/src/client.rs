@@ -8,7 +8,7 @@ use crate::lock::Lock;
 use crate::lock_all::LockAll;
 use crate::once::{OncePerWindow, done};
 use crate::semaphore::Semaphore;
-use crate::settings::Settings;
+use crate::settings::LockSettings;
 use crate::slots::Slots;
 use crate::window_done::WindowDone;
 use fencelock_core::engine::{Rng, SharingLimits};
@@ -38,7 +38,7 @@ impl Client {
     /// then.
     #[track_caller]
     pub fn lock(&self, key: impl AsRef<str>) -> Lock {
-        Lock::new(&self.inner, key.as_ref(), Settings::requested_at(Location::caller()))
+        Lock::new(&self.inner, key.as_ref(), LockSettings::requested_at(Location::caller()))
     }
 
     /// Returns a semaphore on `key` with `limit` permits. Nothing is acquired yet. An invalid key or limit is reported
@@ -64,7 +64,7 @@ impl Client {
     /// Returns a candidate of the election `name`, which can also observe it. No request is sent until it campaigns or observes; an
     /// invalid name is reported then.
     pub fn election(&self, name: impl AsRef<str>) -> Election {
-        Election { lock: Lock::new(&self.inner, name.as_ref(), Settings::unshared()) }
+        Election { lock: Lock::new(&self.inner, name.as_ref(), LockSettings::unshared()) }
     }
 
     /// Returns locks on several keys, 1 to 16, that are not acquired yet: all of them are acquired, or none. No request is sent until
@@ -138,7 +138,7 @@ impl Client {
     /// Returns `slots` numbered slots, 1 to 1000; each client takes one of them. This is a semaphore that works on every backend, and
     /// whose tokens a resource can check. No request is sent until one is acquired; an invalid key or number is reported then.
     pub fn slots(&self, key: impl AsRef<str>, slots: u32) -> Slots {
-        Slots { lock: Lock::new(&self.inner, key.as_ref(), Settings::default()), slots }
+        Slots { lock: Lock::new(&self.inner, key.as_ref(), LockSettings::default()), slots }
     }
 
     #[cfg(test)]

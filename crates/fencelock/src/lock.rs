@@ -3,7 +3,7 @@ use crate::driver::ClientInner;
 use crate::error::{Error, check_resize, no_semaphore, not_in_use};
 use crate::guard::{Guard, Held};
 use crate::run::RunError;
-use crate::settings::{CheckedLock, Settings, setters};
+use crate::settings::{CheckedLock, LockSettings, setters};
 use fencelock_core::{HolderId, Key, Mode, Resize, Resized};
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -18,11 +18,11 @@ use std::time::Duration;
 pub struct Lock {
     pub(crate) client: Arc<ClientInner>,
     pub(crate) key: String,
-    pub(crate) settings: Settings,
+    pub(crate) settings: LockSettings,
 }
 
 impl Lock {
-    pub(crate) fn new(client: &Arc<ClientInner>, key: &str, settings: Settings) -> Self {
+    pub(crate) fn new(client: &Arc<ClientInner>, key: &str, settings: LockSettings) -> Self {
         Self { client: Arc::clone(client), key: key.into(), settings }
     }
 

@@ -5,7 +5,7 @@ use crate::guard::Guard;
 use crate::guards::{Guards, HeldAll};
 use crate::lock::{run_ended, unless_busy};
 use crate::run::RunError;
-use crate::settings::{CheckedLock, OnWait, Settings, Waiting, setters};
+use crate::settings::{CheckedLock, LockSettings, OnWait, Waiting, setters};
 use fencelock_core::engine::{LeaseSharing, WaitLimit};
 use fencelock_core::{HolderId, Invalid, Key, KeySet, Mode, Occupied, TreePath};
 use futures_util::future::join_all;
@@ -31,7 +31,7 @@ pub struct LockAll {
     client: Arc<ClientInner>,
     keys: Result<Keys, Invalid>,
     path: Option<TreePath>,
-    pub(crate) settings: Settings,
+    pub(crate) settings: LockSettings,
 }
 
 /// The keys, and their modes if each has its own.
@@ -47,7 +47,7 @@ fn each(locks: impl IntoIterator<Item = (Key, Mode)>) -> Result<Keys, Invalid> {
 impl LockAll {
     #[track_caller]
     pub(crate) fn new<K: AsRef<str>>(client: &Arc<ClientInner>, keys: impl IntoIterator<Item = K>) -> Self {
-        let settings = Settings::requested_at(Location::caller());
+        let settings = LockSettings::requested_at(Location::caller());
         Self { client: Arc::clone(client), keys: KeySet::new(keys).map(|keys| (keys, None)), path: None, settings }
     }
 

@@ -5,7 +5,7 @@ use crate::error::{Error, unconfirmed, unreachable_once};
 use crate::guard::{Guard, Held};
 use crate::lock::{Lock, report_unconfirmed};
 use crate::run::work_error;
-use crate::settings::{Settings, setters};
+use crate::settings::{LockSettings, setters};
 use crate::window_done::WindowDone;
 use fencelock_core::engine::WaitLimit;
 use fencelock_core::once::{Doubt, Judgement, Runs, Window, judge};
@@ -65,7 +65,7 @@ pub struct OncePerWindow {
 impl OncePerWindow {
     pub(crate) fn new(client: &Arc<ClientInner>, key: &str, window: Result<Window, Invalid>) -> Self {
         // A lease that tasks share has one holder id, and the backend could not distinguish which of them writes.
-        Self { lock: Lock::new(client, key, Settings::unshared()), window, runs: Runs::Succeed }
+        Self { lock: Lock::new(client, key, LockSettings::unshared()), window, runs: Runs::Succeed }
     }
 
     /// Lets each window begin this much later, shorter than the window: with 90 minutes, a window of a day begins at 01:30 UTC.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// The settings of a claim, for one key or several. They are checked when they are used.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Settings {
+pub(crate) struct LockSettings {
     pub(crate) mode: Mode,
     pub(crate) ttl: Option<Duration>,
     pub(crate) wait: Option<Duration>,
@@ -23,7 +23,7 @@ pub(crate) struct Settings {
     requested_at: Option<&'static Location<'static>>,
 }
 
-impl Settings {
+impl LockSettings {
     /// A task that claims there is expected to wait only for others, so a long wait for its own client is reported, with this place.
     pub(crate) fn requested_at(place: &'static Location<'static>) -> Self {
         Self { requested_at: Some(place), ..Self::default() }
@@ -95,7 +95,7 @@ impl fmt::Debug for Callbacks {
     }
 }
 
-/// The setters of a builder, async or blocking, whose [`Settings`] are in this field: which of them it has, and what it adds to
+/// The setters of a builder, async or blocking, whose [`LockSettings`] are in this field: which of them it has, and what it adds to
 /// their documentation.
 macro_rules! setters {
     (Lock in $($at:tt)+) => {
@@ -222,8 +222,6 @@ macro_rules! setters {
         }
     };
 }
-
-// A request with checked settings.
 
 pub(crate) type OnWait = Arc<dyn Fn(&Waiting) + Send + Sync>;
 pub(crate) type OnTrouble = Arc<dyn Fn(&Unknown) + Send + Sync>;

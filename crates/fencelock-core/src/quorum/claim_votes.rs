@@ -1,11 +1,11 @@
-use super::{Defeat, NodeSet, Settings, Vote};
+use super::{Defeat, NodeSet, QuorumConfig, Vote};
 use crate::{Acquire, Fault, Occupied, Unknown};
 use std::sync::Arc;
 
 /// What the replies of the nodes to a claim mean for its [`Round`](super::Round), and its result if the round is lost.
 #[derive(Debug, Clone)]
 pub struct ClaimVotes {
-    settings: Arc<Settings>,
+    settings: Arc<QuorumConfig>,
     causes: Vec<Option<Unknown>>,
     occupied: Vec<Occupied>,
     owing: NodeSet,
@@ -13,7 +13,7 @@ pub struct ClaimVotes {
 
 impl ClaimVotes {
     /// No reply yet.
-    pub fn new(settings: Arc<Settings>) -> Self {
+    pub fn new(settings: Arc<QuorumConfig>) -> Self {
         let nodes = settings.size.nodes();
         Self { causes: vec![None; nodes], settings, occupied: Vec::new(), owing: (0..nodes).collect() }
     }

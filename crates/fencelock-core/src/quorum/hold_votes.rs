@@ -1,4 +1,4 @@
-use super::{NodeVote, Outcome, Quorum, Settings, Tally, Vote};
+use super::{NodeVote, Outcome, Quorum, QuorumConfig, Tally, Vote};
 use crate::{Downgrade, Fault, Foreign, Holders, NodeFault, Occupant, Release, Renew, Unknown};
 
 /// The replies of the nodes about one hold, to a renewal, a release or a downgrade: their [`Tally`], and its meaning for the caller.
@@ -74,7 +74,7 @@ impl HoldVotes {
     ///
     /// # Errors
     /// Why it is unknown.
-    pub fn not_downgraded(&self, settings: &Settings) -> Result<Downgrade, Unknown> {
+    pub fn not_downgraded(&self, settings: &QuorumConfig) -> Result<Downgrade, Unknown> {
         let faults = self.faults();
         let unknown = if faults.is_empty() {
             let text = "a majority shares the lock, but did not agree on its token";

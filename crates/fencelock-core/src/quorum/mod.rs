@@ -38,6 +38,7 @@
 
 mod claim_votes;
 mod completion_verdict;
+mod config;
 mod hold_votes;
 mod inspection;
 mod node_health;
@@ -45,7 +46,6 @@ mod node_set;
 mod proposed;
 mod raise;
 mod round;
-mod settings;
 mod size;
 mod tally;
 mod vote;
@@ -55,6 +55,7 @@ mod round_tests;
 
 pub use claim_votes::ClaimVotes;
 pub use completion_verdict::CompletionVerdict;
+pub use config::QuorumConfig;
 pub use hold_votes::{HoldReply, HoldVotes};
 pub use inspection::{InspectionResult, Seen};
 pub use node_health::{HealthChange, NodeHealth, NodePlan, REPLY_TIMEOUT, left_out, renewal_limit};
@@ -62,7 +63,6 @@ pub use node_set::NodeSet;
 pub use proposed::{next_proposed_block, proposal};
 pub use raise::{Raise, raise_fence};
 pub use round::{Defeat, Round, Verdict};
-pub use settings::Settings;
 pub use size::{Quorum, quarantine};
 pub use tally::{NodeVote, Outcome, Tally};
 pub use vote::Vote;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// The clocks of a store and of its clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Settings {
+pub struct StoreTiming {
     /// How far the clock of a client may drift from that of the store during a lease.
     pub drift: Drift,
     /// How far the clocks of two front ends of the store are apart at most.
@@ -15,7 +15,7 @@ pub struct Settings {
     pub resolution: Duration,
 }
 
-impl Default for Settings {
+impl Default for StoreTiming {
     /// Of a store that tells its times in headers of HTTP, with 2 s for the skew of its front ends.
     fn default() -> Self {
         Self { drift: Drift::default(), skew: Duration::from_secs(2), resolution: Duration::from_secs(1) }
@@ -25,7 +25,7 @@ impl Default for Settings {
 /// The clock of a store, as a client knows it from the answers. All its calls share one.
 #[derive(Debug, Clone, Hash)]
 pub struct StoreClock {
-    settings: Settings,
+    timing: StoreTiming,
     time: Option<StoreTime>,
 }
 
@@ -74,8 +74,8 @@ pub(super) type Life = Option<Duration>;
 
 impl StoreClock {
     /// Nothing was heard yet.
-    pub const fn new(settings: Settings) -> Self {
-        Self { settings, time: None }
+    pub const fn new(timing: StoreTiming) -> Self {
+        Self { timing, time: None }
     }
 
     /// The store has told this time in an answer that is received now.
@@ -90,13 +90,13 @@ impl StoreClock {
     pub fn time(&self, now: Moment) -> Option<u64> {
         let StoreTime { told, received } = self.time?;
         let since = now.since(received);
-        let slow = Drift { fixed: Duration::ZERO, ..self.settings.drift }.of(since);
+        let slow = Drift { fixed: Duration::ZERO, ..self.timing.drift }.of(since);
         Some(told.saturating_add(micros(since.saturating_sub(slow))))
     }
 
     /// A time that the store had not reached when it told the latest one: greater than the tokens of a deleted record.
     pub(super) fn next_time(&self, now: Moment) -> u64 {
-        let unit = micros(self.settings.resolution).max(1);
+        let unit = micros(self.timing.resolution).max(1);
         self.time(now).map_or(0, |time| (time / unit + 1).saturating_mul(unit))
     }
 }
@@ -126,7 +126,7 @@ impl Remembered {
             _ => now,
         };
         self.seen = Some((version.clone(), received));
-        let life = clock.settings.life(hold, now.since(received), clock.time(now), reading.modified);
+        let life = clock.timing.life(hold, now.since(received), clock.time(now), reading.modified);
         if life.is_none() {
             self.forget_proofs();
             self.over.push(version.clone());
@@ -165,7 +165,7 @@ impl Remembered {
     }
 }
 
-impl Settings {
+impl StoreTiming {
     /// Two rules, each of which suffices. By observation: the version is the same as in a read that was received `observed` ago, so it was
     /// written before that. By the clock of the store: it was written at `modified`, and both times are cut off.
     fn life(self, hold: &Hold, observed: Duration, time: Option<u64>, modified: Option<u64>) -> Life {

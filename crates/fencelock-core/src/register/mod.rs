@@ -7,7 +7,7 @@
 //!
 //! The store must promise, for each key, that reads and writes are linearizable, that it writes only if the version is still the
 //! expected one, and that different bytes have different versions. If it tells when a record was written, its clocks must differ by
-//! at most [`Settings::skew`].
+//! at most [`StoreTiming::skew`].
 //!
 //! The rules, each of which a search in `tests/register` needs:
 //!
@@ -34,9 +34,9 @@ mod record;
 mod update;
 mod view;
 
-pub use memory::{Remembered, Settings, StoreClock};
+pub use memory::{Remembered, StoreClock, StoreTiming};
 pub use record::{Hold, Record};
-pub use update::{Context, Update, UpdateStep};
+pub use update::{Update, UpdateEnv, UpdateStep};
 pub use view::{Current, Decision, View};
 
 use crate::{Foreign, Moment};
@@ -77,7 +77,7 @@ pub fn proof_is_due(proved: Option<Moment>, claims: bool, now: Moment) -> bool {
 pub struct Reading {
     /// What is stored.
     pub stored: Stored,
-    /// When it was written, in microseconds since 1970 by a clock of the store, cut off to [`Settings::resolution`], and not before the
+    /// When it was written, in microseconds since 1970 by a clock of the store, cut off to [`StoreTiming::resolution`], and not before the
     /// request arrived; `None` if the store does not tell it, or its clocks are not trusted.
     pub modified: Option<u64>,
     /// The time of the store at this answer, in the same way.

@@ -20,7 +20,7 @@ pub struct Update<T> {
 
 /// What a decision uses.
 #[derive(Debug)]
-pub struct Context<'a> {
+pub struct UpdateEnv<'a> {
     /// The key.
     pub key: &'a Key,
     /// The name of the backend, for messages.
@@ -81,7 +81,7 @@ impl<T> Update<T> {
         &mut self,
         reading: Option<&Reading>,
         decide: impl FnOnce(&View<'_>) -> Decision<T>,
-        cx: &mut Context<'_>,
+        cx: &mut UpdateEnv<'_>,
     ) -> UpdateStep<T> {
         let Some(reading) = reading else {
             let Some((stored, life)) = cx.memory.recall(cx.now) else { return UpdateStep::Read };
@@ -115,7 +115,7 @@ impl<T> Update<T> {
     }
 
     /// [`UpdateStep::Write`] was executed, and the store told this time. The answer is `None` if there was none.
-    pub fn written(&mut self, version: Version, date: Option<u64>, cx: &mut Context<'_>) -> Option<T> {
+    pub fn written(&mut self, version: Version, date: Option<u64>, cx: &mut UpdateEnv<'_>) -> Option<T> {
         cx.clock.hear(date, cx.now);
         let last = self.writes.len().checked_sub(1)?;
         Some(self.applied(last, version, cx))
@@ -139,7 +139,7 @@ impl<T> Update<T> {
         (self.writes.len() >= Self::ROUNDS).then(why)
     }
 
-    fn applied(&mut self, write: usize, version: Version, cx: &mut Context<'_>) -> T {
+    fn applied(&mut self, write: usize, version: Version, cx: &mut UpdateEnv<'_>) -> T {
         let Written { record, sent, answer, .. } = self.writes.swap_remove(write);
         if let Some(holder) = self.holder {
             cx.memory.forget_claims(holder);
@@ -148,7 +148,7 @@ impl<T> Update<T> {
         answer
     }
 
-    fn write(&mut self, expect: Expect, record: Record, answer: T, cx: &mut Context<'_>) -> UpdateStep<T> {
+    fn write(&mut self, expect: Expect, record: Record, answer: T, cx: &mut UpdateEnv<'_>) -> UpdateStep<T> {
         let claims = self.holder.filter(|_| record.hold.is_some());
         // A grant counts from after the proof, so none of its writes may have been sent before.
         if self.writes.is_empty() && proof_is_due(cx.proved, claims.is_some(), cx.now) {
@@ -169,7 +169,7 @@ impl<T> Update<T> {
         life: Life,
         modified: Option<u64>,
         decide: impl FnOnce(&View<'_>) -> Decision<T>,
-        cx: &Context<'_>,
+        cx: &UpdateEnv<'_>,
     ) -> Decision<T> {
         // Its tokens, if it was deleted, were less than this.
         let absent = Record::free(cx.clock.next_time(cx.now));
@@ -191,7 +191,7 @@ impl<T> Update<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::register::{Settings, decisions};
+    use crate::register::{StoreTiming, decisions};
     use crate::{
         Acquire, Claim, Eviction, Expiry, Foreign, Holder, HolderId, HolderInfo, Holding, Intent, Liveness, Occupant,
         Owner, Release, Renew, Renewal, Ttl,
@@ -212,14 +212,14 @@ mod tests {
 
     impl Client {
         fn new() -> Self {
-            let (memory, clock) = (Remembered::default(), StoreClock::new(Settings::default()));
+            let (memory, clock) = (Remembered::default(), StoreClock::new(StoreTiming::default()));
             Self { key: key(), memory, clock, now: Moment::from_micros(0), nonce: 0 }
         }
 
-        fn context(&mut self, proved: Option<Moment>) -> Context<'_> {
+        fn context(&mut self, proved: Option<Moment>) -> UpdateEnv<'_> {
             self.nonce += 1;
             let Self { key, memory, clock, now, nonce } = self;
-            Context { key, backend: "here", memory, clock, proved, now: *now, nonce: *nonce }
+            UpdateEnv { key, backend: "here", memory, clock, proved, now: *now, nonce: *nonce }
         }
 
         fn judge<T>(&mut self, request: &mut Request<T>, reading: Option<&Reading>) -> UpdateStep<T> {

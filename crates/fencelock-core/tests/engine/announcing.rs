@@ -2,12 +2,12 @@
 //! such claim once.
 
 use fencelock_core::engine::{
-    AcquireRequest, Action, Actions, Config, Env, FailureReason, KeyEngine, KeyRequest, LeaseSharing, Rng,
-    SharingLimits, TaskStep, WaiterId,
+    AcquireRequest, Action, Actions, Config, Env, FailureReason, KeyEngine, KeyRequest, Rng, SharingLimits, TaskStep,
+    WaiterId,
 };
 use fencelock_core::{
     Acquire, Capabilities, Claim, ClaimReply, Drift, Expiry, Fault, Foreign, HandOffBounds, HolderId, Intent, Invalid,
-    Key, Mode, Moment, Occupant, Occupied, Owner, Ttl, Unknown,
+    Key, Moment, Occupant, Occupied, Ttl, Unknown,
 };
 use std::time::Duration;
 
@@ -59,17 +59,8 @@ impl Client {
     }
 
     pub(crate) fn enter_for(&mut self, wait: Option<Duration>) -> usize {
-        let request = AcquireRequest {
-            mode: Mode::Exclusive,
-            owner: Owner::from_text("task"),
-            ttl: Ttl::new(Duration::from_secs(30)).unwrap(),
-            wait,
-            retry: None,
-            max_hold: None,
-            lease_sharing: LeaseSharing::Allowed,
-            reports: false,
-            requested_at: None,
-        };
+        let request =
+            AcquireRequest { ttl: Ttl::new(Duration::from_secs(30)).unwrap(), wait, ..AcquireRequest::default() };
         let task = self.call(|engine, cx| engine.enter(&request, cx));
         self.tasks.push(task);
         self.tasks.len() - 1

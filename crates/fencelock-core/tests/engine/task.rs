@@ -29,8 +29,7 @@ impl World {
             retry: plan.retry,
             max_hold: plan.max_hold,
             lease_sharing: plan.lease_sharing,
-            reports: false,
-            requested_at: None,
+            ..AcquireRequest::default()
         }
     }
 

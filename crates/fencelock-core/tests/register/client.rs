@@ -2,7 +2,7 @@
 
 use crate::world::{Action, Flaw, Scope, TTL, World, holder, key, moment, ttl};
 use fencelock_core::register::{
-    Context, Expect, Reading, Record, Remembered, StoreClock, Stored, Update, UpdateStep, Version, View, decisions,
+    Expect, Reading, Record, Remembered, StoreClock, Stored, Update, UpdateEnv, UpdateStep, Version, View, decisions,
 };
 use fencelock_core::{Acquire, Claim, FencingToken, Holder, HolderId, Intent, Key, Release, Renew, Renewal};
 
@@ -74,7 +74,7 @@ impl Client {
             granted: None,
             number,
             memory: Remembered::default(),
-            clock: StoreClock::new(scope.settings()),
+            clock: StoreClock::new(scope.timing()),
             update: None,
             claims: scope.claims[usize::from(number)],
             renewals: scope.renewals[usize::from(number)],
@@ -131,7 +131,7 @@ impl Client {
 
     pub(crate) fn claim(&mut self, tick: u8, scope: &Scope) -> Sent {
         if scope.flaw == Some(Flaw::ForgetsProofs) {
-            (self.memory, self.clock) = (Remembered::default(), StoreClock::new(scope.settings()));
+            (self.memory, self.clock) = (Remembered::default(), StoreClock::new(scope.timing()));
         }
         self.start(Phase::Claiming, tick, scope)
     }
@@ -208,9 +208,9 @@ impl Client {
         record.hold.as_ref().is_some_and(|hold| hold.holder.id == self.holder.id)
     }
 
-    fn context<'a>(&'a mut self, key: &'a Key, now: u8, nonce: u8) -> Context<'a> {
+    fn context<'a>(&'a mut self, key: &'a Key, now: u8, nonce: u8) -> UpdateEnv<'a> {
         let (memory, clock, now) = (&mut self.memory, &mut self.clock, moment(now));
-        Context { key, backend: "", memory, clock, proved: Some(now), now, nonce: nonce.into() }
+        UpdateEnv { key, backend: "", memory, clock, proved: Some(now), now, nonce: nonce.into() }
     }
 
     fn read(&mut self, update: Update<Answer>, tick: u8, scope: &Scope) {

@@ -1,7 +1,7 @@
 //! One register, its network, and clients whose decisions are those of production.
 
 use crate::client::{Client, Io};
-use fencelock_core::register::{Expect, Hold, Reading, Record, Settings, Stored, Version};
+use fencelock_core::register::{Expect, Hold, Reading, Record, StoreTiming, Stored, Version};
 use fencelock_core::{Drift, FencingToken, Holder, HolderId, Key, Moment, Owner, Ttl};
 use fencelock_search::digest;
 use std::hash::{Hash, Hasher};
@@ -219,10 +219,10 @@ fn micros(units: u8) -> u64 {
 }
 
 impl Scope {
-    pub(crate) fn settings(&self) -> Settings {
+    pub(crate) fn timing(&self) -> StoreTiming {
         let unit = TICK * u32::from(UNIT);
         let skew = TICK * u32::from(self.fronts.iter().copied().max().unwrap_or(0));
-        Settings {
+        StoreTiming {
             // The rates of clocks are no part of the search.
             drift: Drift { ppm: 0, fixed: Duration::ZERO },
             skew: if self.flaw == Some(Flaw::NoSkew) { Duration::ZERO } else { skew },

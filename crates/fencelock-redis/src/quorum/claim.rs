@@ -3,7 +3,7 @@
 use super::Quorum;
 use super::ballot::Ballot;
 use super::node::{GIVE_UP, Node};
-use fencelock_core::quorum::{ClaimVotes, NodePlan, Settings, proposal};
+use fencelock_core::quorum::{ClaimVotes, NodePlan, QuorumConfig, proposal};
 use fencelock_core::{Acquire, Claim, Clock, Fault, Intent, Sent, Unknown, Verdict};
 use futures_util::future::{join, join_all};
 use std::sync::Arc;
@@ -95,7 +95,7 @@ pub(super) async fn claim(quorum: &Quorum, claim: &Claim) -> Result<Acquire, Unk
 async fn decide(
     mut ballot: Ballot<Told>,
     ttl: Duration,
-    settings: Arc<Settings>,
+    settings: Arc<QuorumConfig>,
     clock: Arc<dyn Clock>,
     keep: watch::Sender<bool>,
 ) -> (Result<Acquire, Unknown>, Option<watch::Sender<bool>>) {

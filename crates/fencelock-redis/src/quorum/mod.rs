@@ -38,7 +38,7 @@ mod url;
 
 use crate::server::Redis;
 use crate::server::node_setup::members;
-use fencelock_core::quorum::{NodePlan, Settings, left_out};
+use fencelock_core::quorum::{NodePlan, QuorumConfig, left_out};
 use fencelock_core::{
     Backend, BootClock, BoxFuture, Capabilities, Claim, ClaimReply, Clock, ConnectError, Drift, Fault, Intent, Invalid,
     Key, Listener, Listeners, Modes, Quorum as Size, Reply, Request, Sent, Unknown,
@@ -64,7 +64,7 @@ use url::of_nodes;
 #[derive(Debug)]
 pub struct Quorum {
     pub(crate) nodes: Arc<[Arc<Node>]>,
-    pub(crate) settings: Arc<Settings>,
+    pub(crate) settings: Arc<QuorumConfig>,
     clock: Arc<dyn Clock>,
     /// The greatest fence that any node has granted. Nodes with different fences grant the same token if the proposal
     /// is greater.
@@ -134,11 +134,11 @@ impl Quorum {
         let names: Vec<_> = nodes.iter().map(|node| node.name()).collect();
         let backend = name_of_all(&names);
         let (expires, shortest_limit) = (expiring > 0, SHORTEST_LIMIT);
-        let settings = Settings { size, drift, expires, names, backend, shortest_limit };
+        let settings = QuorumConfig { size, drift, expires, names, backend, shortest_limit };
         Ok(Self::from_parts(nodes, settings, clock))
     }
 
-    fn from_parts(nodes: Vec<Arc<dyn Backend>>, settings: Settings, clock: Arc<dyn Clock>) -> Self {
+    fn from_parts(nodes: Vec<Arc<dyn Backend>>, settings: QuorumConfig, clock: Arc<dyn Clock>) -> Self {
         let limit = settings.shortest_limit;
         Self {
             nodes: nodes.into_iter().map(|node| Arc::new(Node::new(node, limit))).collect(),
@@ -164,7 +164,7 @@ impl Quorum {
         // No request has been sent yet, so no learned limits are lost.
         let nodes = self.nodes.iter().map(|node| Arc::new(Node::new(Arc::clone(&node.backend), limit)));
         self.nodes = nodes.collect();
-        self.settings = Arc::new(Settings { shortest_limit: limit, ..Settings::clone(&self.settings) });
+        self.settings = Arc::new(QuorumConfig { shortest_limit: limit, ..QuorumConfig::clone(&self.settings) });
         Ok(self)
     }
 
@@ -321,7 +321,7 @@ impl Backend for Quorum {
     fn reconnected(&self) -> Option<Arc<dyn Backend>> {
         let nodes = self.nodes.iter().map(|node| node.backend.reconnected()).collect::<Option<_>>()?;
         // A release needs no check.
-        Some(Arc::new(Self::from_parts(nodes, Settings::clone(&self.settings), Arc::clone(&self.clock))))
+        Some(Arc::new(Self::from_parts(nodes, QuorumConfig::clone(&self.settings), Arc::clone(&self.clock))))
     }
 }
 

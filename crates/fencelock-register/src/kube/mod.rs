@@ -8,7 +8,7 @@ mod watch;
 
 use crate::{Found, Register, RegisterLocks, WriteReply, web};
 use config::{Location, Source};
-use fencelock_core::register::{Expect, Record, Settings};
+use fencelock_core::register::{Expect, Record, StoreTiming};
 use fencelock_core::{
     Answer, BootClock, BoxFuture, Clock, Connecting, Fault, Finding, Invalid, Key, Listener, Listeners, Scheme, Span,
     Unknown, UrlForm, lock,
@@ -66,8 +66,8 @@ const KEYS: usize = 1024;
 pub fn connect(url: &str) -> Result<RegisterLocks, Invalid> {
     let location = Location::parse(url)?;
     let leases = Leases::new(&location, Source::find(&location, &|name| std::env::var_os(name))?)?;
-    let settings = Settings { skew: location.skew, ..Settings::default() };
-    let locks = RegisterLocks::new(leases).with_settings(settings).with_polls(location.polls);
+    let timing = StoreTiming { skew: location.skew, ..StoreTiming::default() };
+    let locks = RegisterLocks::new(leases).with_timing(timing).with_polls(location.polls);
     Ok(locks.with_ttls(SHORTEST_TTL, ADVISED_TTL))
 }
 

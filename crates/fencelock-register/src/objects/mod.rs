@@ -9,7 +9,7 @@ mod service;
 
 use crate::{Found, Register, RegisterLocks, WriteReply};
 use connector::{Answered, Receipt, unknown, words};
-use fencelock_core::register::{Expect, Record, Settings, Version};
+use fencelock_core::register::{Expect, Record, StoreTiming, Version};
 use fencelock_core::{Answer, BoxFuture, Connecting, Fault, Finding, Invalid, Key, Scheme, Span, Unknown, UrlForm};
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use location::Location;
@@ -55,8 +55,8 @@ impl Objects {
     }
 
     fn locks(self: Arc<Self>) -> RegisterLocks {
-        let (settings, polls) = (Settings { skew: self.location.skew, ..Settings::default() }, self.location.polls);
-        RegisterLocks::new(self).with_settings(settings).with_polls(polls).with_ttls(SHORTEST_TTL, ADVISED_TTL)
+        let (timing, polls) = (StoreTiming { skew: self.location.skew, ..StoreTiming::default() }, self.location.polls);
+        RegisterLocks::new(self).with_timing(timing).with_polls(polls).with_ttls(SHORTEST_TTL, ADVISED_TTL)
     }
 
     fn path(&self, object: &str) -> Path {

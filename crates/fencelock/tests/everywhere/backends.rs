@@ -36,9 +36,9 @@ impl TestBackend {
             Self::Register(register, clients) => {
                 // Every second client is behind another front end.
                 let front_end = register.front_end(SKEW * (clients.fetch_add(1, Ordering::SeqCst) % 2));
-                let times = register::Settings { skew: SKEW, resolution: UNIT, ..register::Settings::default() };
+                let times = register::StoreTiming { skew: SKEW, resolution: UNIT, ..register::StoreTiming::default() };
                 let polls = RetryPlan::new(Duration::from_millis(2), Duration::from_millis(50));
-                let locks = RegisterLocks::new(Arc::new(front_end)).with_settings(times).with_polls(polls);
+                let locks = RegisterLocks::new(Arc::new(front_end)).with_timing(times).with_polls(polls);
                 settings.backend(Arc::new(locks))
             }
             Self::Quorum(nodes) => {

@@ -300,8 +300,7 @@ impl Claiming {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::LeaseSharing;
-    use crate::{Capabilities, Drift, Invalid, Mode, Owner, Ttl};
+    use crate::{Capabilities, Drift, Invalid};
 
     struct NoJitter;
 
@@ -319,17 +318,7 @@ mod tests {
     fn pauses(capabilities: Capabilities) -> [Duration; 2] {
         let config =
             Config { backend: String::new(), capabilities, drift: Drift::default(), sharing: None, turn_limit: None };
-        let request = AcquireRequest {
-            mode: Mode::Exclusive,
-            owner: Owner::from_text(""),
-            ttl: Ttl::default(),
-            wait: None,
-            retry: None,
-            max_hold: None,
-            lease_sharing: LeaseSharing::Allowed,
-            reports: false,
-            requested_at: None,
-        };
+        let request = AcquireRequest::default();
         [1, 100].map(|attempts| {
             let mut claiming = Claiming::new(&request, Moment::default(), Moment::default());
             claiming.attempts = attempts;

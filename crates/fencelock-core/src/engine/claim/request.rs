@@ -26,7 +26,7 @@ pub enum LeaseSharing {
 }
 
 /// What a task requests.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct AcquireRequest {
     /// The mode.
     pub mode: Mode,

@@ -61,7 +61,7 @@ impl<W: Default> Waiters<W> {
         self.queue.iter().rev().find(|(_, waiter)| waiter.is_queued()).map(|(id, _)| id)
     }
 
-    /// Makes a queued task claim, and passes it this claim if there is one. Returns what wakes it.
+    /// Makes a queued task claim, and passes it this claim if there is one.
     pub(super) fn call<L>(&mut self, id: WaiterId, pending: Option<Box<PendingClaim>>, cx: &mut Env<'_, W, L>) {
         if let Some(waiter) = self.queue.get_mut(id) {
             waiter.state = WaiterState::Called(pending);
@@ -110,7 +110,7 @@ impl<W: Default> Waiters<W> {
         Some(waiter)
     }
 
-    /// Stores the result of a task in the queue. Returns what wakes it, and its previous state.
+    /// Stores the result of a task in the queue. Returns its previous state.
     pub(super) fn serve<L>(&mut self, id: WaiterId, result: TaskResult, cx: &mut Env<'_, W, L>) -> Option<WaiterState> {
         let mut waiter = self.remove_from_queue(id)?;
         let state = std::mem::replace(&mut waiter.state, WaiterState::Served(result));
@@ -342,27 +342,13 @@ impl<W> Queue<W> {
 mod queue_tests {
     use super::super::waiters::WaiterState;
     use super::*;
-    use crate::engine::{AcquireRequest, LeaseSharing};
-    use crate::{Mode, Moment, Owner, Ttl};
+    use crate::Moment;
+    use crate::engine::AcquireRequest;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
-    use std::time::Duration;
 
     fn waiter(task: u64) -> Waiter<u64> {
-        let ttl = Ttl::new(Duration::from_secs(10)).unwrap();
-        let owner = Owner::new("host", 1, None).unwrap();
-        let request = AcquireRequest {
-            mode: Mode::Exclusive,
-            owner,
-            ttl,
-            wait: None,
-            retry: None,
-            max_hold: None,
-            lease_sharing: LeaseSharing::Allowed,
-            reports: false,
-            requested_at: None,
-        };
-        Waiter { request, arrived: Moment::default(), task, state: WaiterState::Queued }
+        Waiter { request: AcquireRequest::default(), arrived: Moment::default(), task, state: WaiterState::Queued }
     }
 
     proptest! {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The settings that all calls of one quorum share.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Settings {
+pub struct QuorumConfig {
     /// Number of nodes.
     pub size: Quorum,
     /// The bound for the drift between two clocks while a lease runs.
@@ -19,7 +19,7 @@ pub struct Settings {
     pub shortest_limit: Duration,
 }
 
-impl Settings {
+impl QuorumConfig {
     /// The error of a call without a result. If so many nodes need an operator that no majority is left, only these
     /// nodes are named: waiting for the others does not help.
     pub(super) fn unknown(&self, causes: Vec<NodeFault>) -> Unknown {
@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn only_permanent_causes_are_named_if_they_decide() {
-        let settings = Settings {
+        let settings = QuorumConfig {
             size: Quorum::new(3).unwrap(),
             drift: Drift::default(),
             expires: true,
