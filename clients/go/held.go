@@ -28,7 +28,7 @@ func newHeld(ctx context.Context, s *session, granted reply) *Held {
 	held := &Held{session: s, reply: granted}
 	held.ctx, held.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	held.question = time.AfterFunc(math.MaxInt64, func() { held.Remaining(context.Background()) })
-	held.expiry = time.AfterFunc(math.MaxInt64, func() { held.lose("its time is over") })
+	held.expiry = time.AfterFunc(math.MaxInt64, func() { held.lose("its time is over: its MaxHold, or the server did not say that it was renewed") })
 	s.holds[granted.Hold] = held
 	return held
 }
@@ -103,6 +103,8 @@ func (h *Held) Release(ctx context.Context) error {
 		_, err := s.call(given(ctx), backendTimeout, "release", map[string]any{"hold": h.reply.Hold})
 		s.mu.Lock()
 		h.err = err
+	} else if h.err != nil { // the server keeps the other keys of a lost lock until now
+		go s.call(context.Background(), backendTimeout, "release", map[string]any{"hold": h.reply.Hold})
 	}
 	return h.err
 }

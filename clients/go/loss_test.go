@@ -50,6 +50,19 @@ func TestALockIsLostWhenItsKeyIsDeleted(t *testing.T) {
 	must(t, other.Release(background))
 }
 
+func TestTheOtherKeysOfALostLockAreHeldUntilItsRelease(t *testing.T) {
+	url, redis := redis(t)
+	client := serve(t, url).connect(t)
+	held, err := client.LockAll(background, []string{"doomed", "other"}, fencelock.TTL(2*time.Second))
+	must(t, err)
+	deleteAll(t, redis, "doomed")
+	mustEnd(t, held, soon)
+	_, err = client.TryLock(background, "other")
+	mustBe(t, err, fencelock.ErrBusy)
+	mustBe(t, held.Release(background), fencelock.ErrLost)
+	must(t, lock(t, client, "other").Release(background))
+}
+
 func TestABlockThatHasLostItsLockFailsEvenIfItReturnsNil(t *testing.T) {
 	url, redis := redis(t)
 	client := serve(t, url).connect(t)

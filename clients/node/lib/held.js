@@ -29,7 +29,7 @@ export class Held {
   }
 
   get signal() {
-    if (now() >= this.#until) this.#lose('the remaining time that the server told last is over');
+    if (now() >= this.#until) this.#lose('its time is over: its maxHold, or the server did not say that it was renewed');
     return this.#loss.signal;
   }
 
@@ -54,7 +54,8 @@ export class Held {
 
   release(outcome) {
     this.#asked = true;
-    void this.signal; // an end of the remaining time comes first
+    // An end of the remaining time comes first. Of a lost lock, the server keeps the other keys until now.
+    if (this.signal.aborted) void this.#session.giveBack(this.#hold);
     this.#end ??= this.#release(outcome);
     return this.#end;
   }

@@ -33,11 +33,10 @@ final class Held
     public function __construct(private readonly Connection $connection, array $result, float $sent)
     {
         $this->hold = $result['hold'];
-        $this->keys = $result['keys'] ?? [$result['key']];
-        $this->tokens = $result['tokens'] ?? [$result['token']];
-        $this->token = $this->tokens[0];
-        $this->slot = $result['slot'] ?? null;
+        [$this->keys, $this->tokens] = [$result['keys'] ?? [$result['key']], $result['tokens'] ?? [$result['token']]];
+        [$this->token, $this->slot] = [$this->tokens[0], $result['slot'] ?? null];
         $this->tell($result, $sent);
+        $this->check(); // a grant that was read late may be over
     }
 
     /**
@@ -82,6 +81,8 @@ final class Held
     public function release(): void
     {
         if ($this->connection->mine() && $this->lost !== self::RELEASED) {
+            $this->lost ??= $this->connection->loss($this->hold);
+            $this->lost === null || $this->connection->send('release', ['hold' => $this->hold]); // the server keeps the other keys until then
             $this->look();
             $this->lost = self::RELEASED;
             $this->connection->request('release', ['hold' => $this->hold]);
@@ -110,8 +111,8 @@ final class Held
 
     public function __destruct()
     {
-        if ($this->lost === null && $this->connection->mine()) {
-            $cause = $this->connection->loss($this->hold);
+        if ($this->lost !== self::RELEASED && $this->connection->mine()) {
+            $cause = $this->lost === null ? $this->connection->loss($this->hold) : null;
             $cause === null || error_log('fencelock: the lock ' . implode(', ', $this->keys) . " was lost before its release: $cause");
             $this->connection->send('release', ['hold' => $this->hold]);
         }

@@ -69,6 +69,16 @@ final class LossTest extends ServerTestCase
         $this->assertNotNull($this->client->lockAll(['a', 'b', 'c'])->wait(5)->acquire());
     }
 
+    public function test_the_other_keys_of_a_lost_lock_are_held_until_its_release(): void
+    {
+        $held = $this->client->lockAll(['a', 'b'])->ttl(2)->acquire();
+        $this->emptyRedis('DEL b');
+        $this->loss($held->check(...));
+        $this->assertNull($this->client->lock('a')->try());
+        $this->thrown(LockLost::class, $held->release(...));
+        $this->assertNotNull($this->client->lock('a')->wait(5)->acquire());
+    }
+
     public function test_all_is_lost_with_the_server(): void
     {
         $held = $this->client->lock('k')->acquire();

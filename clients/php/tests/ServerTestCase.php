@@ -47,11 +47,11 @@ abstract class ServerTestCase extends TestCase
         return "redis+unix://$this->redis";
     }
 
-    protected function emptyRedis(): void
+    protected function emptyRedis(string $command = 'FLUSHALL'): void
     {
         $redis = stream_socket_client("unix://$this->redis");
-        fwrite($redis, "FLUSHALL\r\n");
-        $this->assertSame("+OK\r\n", fgets($redis));
+        fwrite($redis, "$command\r\n");
+        $this->assertContains(fgets($redis), ["+OK\r\n", ":1\r\n"]);
     }
 
     /** A server that listens at `$this->dir/server.sock`. */

@@ -7,6 +7,7 @@ namespace Fencelock\Tests;
 use Fencelock\Client;
 use Fencelock\Held;
 use Fencelock\LockBusy;
+use Fencelock\LockLost;
 
 /** A wait that ends early leaves nothing behind, and those who wait side by side exclude each other. */
 final class WaitTest extends ServerTestCase
@@ -154,6 +155,18 @@ final class WaitTest extends ServerTestCase
         $this->assertSame(0, (int) $client->status('k')['waiters']);
         $held->release();
         $this->assertNotNull($client->lock('k')->try());
+    }
+
+    public function test_a_grant_that_is_read_when_it_is_over_is_no_lock(): void
+    {
+        $this->server($this->store());
+        [$client, $other] = [Client::connect("$this->dir/server.sock", fn () => \Fiber::getCurrent() ? \Fiber::suspend() : usleep(1000)), Client::connect("$this->dir/server.sock")];
+        $fiber = new \Fiber(fn () => $client->lock('k')->maxHold(0.2)->acquire());
+        $fiber->start();
+        $this->until(fn () => $other->status('k')['held']);
+        $this->until(fn () => !$other->status('k')['held']);
+        $this->expectException(LockLost::class);
+        $this->turns($fiber);
     }
 
     /** @dataProvider stores */

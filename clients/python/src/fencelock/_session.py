@@ -34,7 +34,7 @@ REPLY_WITHIN = 10.0
 # The server closes a connection with a longer one.
 LONGEST_LINE = 65_536
 
-OVER = "its time is over, and the server did not say that it was renewed"
+OVER = "its time is over: its max_hold, or the server did not say that it was renewed"
 
 # A TTL on a server also runs while this machine is suspended, and CLOCK_MONOTONIC does not.
 clock: Callable[[], float] = partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
@@ -88,11 +88,15 @@ class Hold:
         session.look_at(self._ask_at)
 
     def _release(self) -> Request | None:
-        """The request that releases it, or nothing if it was released before or belongs to another process."""
+        """The request that releases it, or nothing if it was released before or belongs to another process.
+
+        Of a lock that is lost, the server keeps the other keys until then.
+        """
         request = self._session.release(self._number)
         if request:
             self._over = UsageError(f"{self.key}: the lock was released: call `lock` again")
         elif self._session.mine() and not isinstance(self._over, UsageError):
+            self._session.request("release", {"hold": self._number})
             raise self._over or LockLost(f"{self.key}: the lock was lost")
         return request
 

@@ -241,7 +241,8 @@ impl Hold {
             run.succeed().await?;
         }
         let guards = self.guards.ok_or_else(|| usage("nothing was held"))?;
-        guards.release().await?;
+        // The work is done: to repeat it would be wrong.
+        guards.release().await.map_err(|error| ErrorReply::from(error).about("the release is not confirmed"))?;
         Ok(json!({}))
     }
 }

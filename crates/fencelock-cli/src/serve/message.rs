@@ -60,6 +60,14 @@ impl ErrorReply {
         Self::of(Exit::Lost, format!("the lock on {key} is lost: {cause}")).with("key", key).with("cause", cause)
     }
 
+    /// Of an answer that is missing, says what it was for.
+    pub(super) fn about(mut self, what: &str) -> Self {
+        if self.code == i64::from(Exit::Unreachable.code()) {
+            self.message = format!("{what}: {}", self.message);
+        }
+        self
+    }
+
     pub(super) fn with(mut self, member: &str, value: impl Into<Value>) -> Self {
         self.data.insert(member.to_owned(), value.into());
         self
@@ -188,7 +196,14 @@ impl<'a> Message<'a> {
         if !params.starts_with('{') {
             return Err(ErrorReply::new(NOT_PARAMS, "params are an object"));
         }
-        let invalid = |error| ErrorReply::new(NOT_PARAMS, format!("params of {method}: {error}"));
+        let invalid = |error: serde_json::Error| {
+            // Its place in the line says nothing to who has not written it.
+            let why = error.to_string();
+            ErrorReply::new(
+                NOT_PARAMS,
+                format!("params of {method}: {}", why.rsplit_once(" at line").map_or(&*why, |(why, _)| why)),
+            )
+        };
         serde_json::from_str(&format!(r#"{{"{method}":{params}}}"#)).map_err(invalid)
     }
 }

@@ -143,7 +143,9 @@ impl Server {
     fn by_key(&self, mut is_wanted: impl FnMut(&str) -> bool) -> HashMap<String, Vec<Value>> {
         let mut all: HashMap<String, Vec<Value>> = HashMap::new();
         for session in self.sessions().values() {
-            for key in session.holds().values().flat_map(Hold::keys).filter(|key| is_wanted(key)) {
+            let holds = session.holds();
+            let held = holds.values().filter(|hold| hold.lost.is_none());
+            for key in held.flat_map(Hold::keys).filter(|key| is_wanted(key)) {
                 let (client, peer) = (session.client.get(), &session.peer);
                 let seen = json!({ "client": client, "pid": peer.pid, "watched": peer.end.is_some() });
                 all.entry(key.to_owned()).or_default().push(seen);

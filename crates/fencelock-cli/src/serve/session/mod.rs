@@ -152,7 +152,8 @@ impl<W: AsyncWrite + Unpin> Session<W> {
         let (mut gone, mut look) = (pin!(visible.peer.ended()), pin!(sleep_until(Instant::now())));
         let mut deadline = None;
         loop {
-            let holds = !self.visible.holds().is_empty();
+            // What is lost, and was told, waits for nothing but its release.
+            let holds = self.visible.holds().values().any(|hold| hold.lost.is_none());
             if deadline.is_some() && self.works.is_empty() && !holds {
                 return Ok(());
             }
