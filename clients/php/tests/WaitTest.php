@@ -217,18 +217,23 @@ final class WaitTest extends ServerTestCase
         $user = posix_getuid() === 0 ? posix_getpwuid(0)['name'] : '';
         file_put_contents("$this->dir/fpm.conf", "[global]\nerror_log = $this->dir/fpm.log\ndaemonize = no\n"
             . str_replace('www-data', $user, $pool('named', "env[FENCELOCK_SOCKET] = unix:$this->dir/server.sock") . $pool('unnamed', '')));
-        $this->start([glob('/usr/sbin/php-fpm*')[0], '-R', '-F', '-n', '-d', 'extension=sockets', '-y', "$this->dir/fpm.conf"], ['FENCELOCK_SOCKET' => 'cleared']);
-        $this->until(fn () => file_exists("$this->dir/unnamed.sock"));
-        $page = ['SCRIPT_FILENAME' => "$this->dir/page.php", 'REQUEST_METHOD' => 'GET'];
-        $request = fn (string $pool) => $this->start(['cgi-fcgi', '-bind', '-connect', "$this->dir/$pool.sock"], $page);
-        $requests = array_map(fn () => $request('named'), range(1, 40));
-        foreach ($requests as $one) {
-            $this->assertSame(0, $one->end());
+        $fpm = $this->start([glob('/usr/sbin/php-fpm*')[0], '-R', '-F', '-n', '-d', 'extension=sockets', '-y', "$this->dir/fpm.conf"], ['FENCELOCK_SOCKET' => 'cleared']);
+        try {
+            $this->until(fn () => file_exists("$this->dir/unnamed.sock"));
+            $page = ['SCRIPT_FILENAME' => "$this->dir/page.php", 'REQUEST_METHOD' => 'GET'];
+            $request = fn (string $pool) => $this->start(['cgi-fcgi', '-bind', '-connect', "$this->dir/$pool.sock"], $page);
+            $requests = array_map(fn () => $request('named'), range(1, 40));
+            foreach ($requests as $one) {
+                $this->assertSame(0, $one->end());
+            }
+            $this->assertSame('40', file_get_contents("$this->dir/count"), (string) @file_get_contents("$this->dir/fpm.log"));
+            for ($refused = $request('unnamed'), $line = ''; !str_contains($line, 'UsageError');) {
+                $line = $refused->line();
+            }
+            $this->assertStringContainsString('env[FENCELOCK_SOCKET]=unix:/run/fencelock.sock', $line);
+        } finally { // a master that is killed leaves its workers
+            $fpm->signal(SIGTERM);
+            $fpm->end();
         }
-        $this->assertSame('40', file_get_contents("$this->dir/count"), (string) @file_get_contents("$this->dir/fpm.log"));
-        for ($refused = $request('unnamed'), $line = ''; !str_contains($line, 'UsageError');) {
-            $line = $refused->line();
-        }
-        $this->assertStringContainsString('env[FENCELOCK_SOCKET]=unix:/run/fencelock.sock', $line);
     }
 }
