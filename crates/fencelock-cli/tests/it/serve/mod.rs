@@ -428,6 +428,10 @@ fn a_server_that_is_stopped_lets_its_sessions_release() {
     let (k, l) = (a.lock("k"), b.lock("l"));
     let waiting = b.ask("lock", json!({ "key": "k" }));
     a.wait_for_waiters("k", 1);
+    // It knows that this is lost, and need not release it.
+    idle.ok("lock", json!({ "key": "m", "max_hold": 0.05 }));
+    assert_eq!(idle.next().unwrap()["method"], "lost");
+    assert_eq!(a.ok("status", json!({ "key": "m" }))["sessions"], json!([]));
     server.process.kill("TERM");
     for session in [&mut a, &mut b, &mut idle] {
         let ending = session.next().unwrap();
