@@ -32,25 +32,25 @@ test_programs() {
 
 # Searches and simulations: they keep every processor busy and depend on no clock. The others wait for servers and leases.
 searches='/(engine|key_set|quorum_model|register|simulation)-[0-9a-f]+$'
+
 # The longest of the others. They begin first, so that none of them is alone at the end.
 longest='/(conformance|fencelock_redis|it|peers|redis|runs)-[0-9a-f]+$'
 
 # run_programs LIST: runs the programs of the list, each with a log of its own: one more at a time than there are processors, because
-# they wait most of the time, and the searches in the time that nobody else wants, which beside an endless load is none.
+# they wait most of the time, and then the searches one after the other, because they would slow tests that depend on leases.
 run_programs() {
-    local failed='' idle=()
-    export logs=$PWD/$1.logs && rm -rf "$logs" && mkdir -p "$logs"
-    [ -n "${under_load:-}" ] || ! chrt --idle 0 true 2>/dev/null || idle=(chrt --idle 0)
-    grep -E "$searches" "$1" | run_each 1 "${idle[@]}" &
+    local failed=
+    export logs=$PWD/$1.logs
+    rm -rf "$logs" && mkdir -p "$logs"
     { grep -E "$longest" "$1"; grep -vE "$longest|$searches" "$1"; } | run_each "$(($(nproc) + 1))" || failed=yes
-    wait "$!" || failed=yes
+    grep -E "$searches" "$1" | run_each 1 || failed=yes
     [ -z "$failed" ]
 }
 
-# run_each COUNT [COMMAND...]: runs the programs of stdin, so many at a time, by this command.
+# run_each COUNT: runs the programs of stdin, so many at a time.
 run_each() {
     # shellcheck disable=SC2016 # the shell that runs a program expands it
-    "${defaults[@]}" "${@:2}" xargs -d '\n' -n 1 -P "$1" bash -c '
+    "${defaults[@]}" xargs -d '\n' -n 1 -P "$1" bash -c '
         directory=${0%%$'"'\t'"'*} program=${0#*$'"'\t'"'} log=$logs/${program##*/}.log
         cd "$directory" || exit 1
         printf "     Running %s\n" "$program" >"$log"
