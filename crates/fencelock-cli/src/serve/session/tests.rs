@@ -144,7 +144,8 @@ async fn a_hostile_client_disturbs_nobody() {
             yield_now().await;
         }
         let _ = requests.shutdown().await;
-        timeout(PATIENCE, hostile).await.expect("an end").unwrap_or_else(|bug| panic!("seed {seed}: {bug}"));
+        let end = timeout(PATIENCE, hostile).await.unwrap_or_else(|_| panic!("seed {seed}: no end"));
+        end.unwrap_or_else(|bug| panic!("seed {seed}: {bug}"));
         drop(requests);
         let (answers, _) = read.await.unwrap();
         for line in answers.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
