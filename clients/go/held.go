@@ -100,13 +100,19 @@ func (h *Held) Release(ctx context.Context) error {
 	defer s.mu.Unlock()
 	if h.end(nil) {
 		s.mu.Unlock()
-		_, err := s.call(given(ctx), backendTimeout, "release", map[string]any{"hold": h.reply.Hold})
+		err := h.giveBack(given(ctx))
 		s.mu.Lock()
 		h.err = err
 	} else if h.err != nil { // the server keeps the other keys of a lost lock until now
-		go s.call(context.Background(), backendTimeout, "release", map[string]any{"hold": h.reply.Hold})
+		go h.giveBack(context.Background())
 	}
 	return h.err
+}
+
+// giveBack releases the hold at the server.
+func (h *Held) giveBack(ctx context.Context) error {
+	_, err := h.session.call(ctx, backendTimeout, "release", map[string]any{"hold": h.reply.Hold})
+	return err
 }
 
 // lose ends the hold as lost, and returns why it is over. It is released: a server that was frozen must not keep it for nobody.
@@ -114,7 +120,7 @@ func (h *Held) lose(cause any) error {
 	h.session.mu.Lock()
 	defer h.session.mu.Unlock()
 	if h.end(lost(h.Key(), cause)) {
-		go h.session.call(context.Background(), backendTimeout, "release", map[string]any{"hold": h.reply.Hold})
+		go h.giveBack(context.Background())
 	}
 	return cmp.Or[error](h.err, failure(64, "lock it again", "the lock on %q was released", h.Key()))
 }

@@ -199,10 +199,8 @@ impl<'a> Message<'a> {
         let invalid = |error: serde_json::Error| {
             // Its place in the line says nothing to who has not written it.
             let why = error.to_string();
-            ErrorReply::new(
-                NOT_PARAMS,
-                format!("params of {method}: {}", why.rsplit_once(" at line").map_or(&*why, |(why, _)| why)),
-            )
+            let why = why.rsplit_once(" at line").map_or(&*why, |(why, _)| why);
+            ErrorReply::new(NOT_PARAMS, format!("params of {method}: {why}"))
         };
         serde_json::from_str(&format!(r#"{{"{method}":{params}}}"#)).map_err(invalid)
     }

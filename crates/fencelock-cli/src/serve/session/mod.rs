@@ -152,9 +152,10 @@ impl<W: AsyncWrite + Unpin> Session<W> {
         let (mut gone, mut look) = (pin!(visible.peer.ended()), pin!(sleep_until(Instant::now())));
         let mut deadline = None;
         loop {
-            // What is lost, and was told, waits for nothing but its release.
-            let holds = self.visible.holds().values().any(|hold| hold.lost.is_none());
-            if deadline.is_some() && self.works.is_empty() && !holds {
+            let holds = !self.visible.holds().is_empty();
+            // A loss that was told needs no release. Many of them cost nothing before the end.
+            let ends = deadline.is_some() && self.works.is_empty();
+            if ends && self.visible.holds().values().all(|hold| hold.lost.is_some()) {
                 return Ok(());
             }
             tokio::select! {
